@@ -1,0 +1,220 @@
+"""verl_dots.files: outputs are whole or absent, manifests say how they were made, mistakes end in one line."""
+
+import errno
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from verl_dots import files
+
+
+def listing(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+class TestAtomicPath:
+    def test_the_file_appears_only_after_the_block(self, tmp_path):
+        target = tmp_path / "deep" / "out.parquet"
+        with files.atomic_path(target) as temporary:
+            temporary.write_bytes(b"whole")
+            assert not target.exists()
+            assert temporary.parent == target.parent
+            assert temporary.suffix == ".parquet"
+        assert target.read_bytes() == b"whole"
+        assert listing(target.parent) == ["out.parquet"]
+
+    @pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt, OSError])
+    def test_a_failure_leaves_the_old_file_and_nothing_else(self, tmp_path, failure):
+        target = tmp_path / "out.jsonl"
+        target.write_text("old")
+        with pytest.raises(failure), files.atomic_path(target) as temporary:
+            temporary.write_text("half")
+            raise failure
+        assert target.read_text() == "old"
+        assert listing(tmp_path) == ["out.jsonl"]
+
+    def test_a_failure_before_the_first_byte_is_the_callers_not_ours(self, tmp_path):
+        with pytest.raises(RuntimeError), files.atomic_path(tmp_path / "x"):
+            raise RuntimeError
+        assert listing(tmp_path) == []
+
+    def test_a_block_that_writes_nothing_is_a_bug(self, tmp_path):
+        with pytest.raises(AssertionError), files.atomic_path(tmp_path / "x"):
+            pass
+
+    def test_a_directory_is_refused(self, tmp_path):
+        with pytest.raises(ValueError, match="is a directory"), files.atomic_path(tmp_path):
+            pass
+
+    def test_a_full_disk_leaves_nothing(self):
+        full = Path("/dev/full")
+        if not full.exists():
+            pytest.skip("no /dev/full on this system")
+        with pytest.raises(OSError) as caught, open(full, "w") as stream:
+            stream.write("x" * 100_000)
+        assert "disk is full" in files.explain(caught.value)
+
+
+class TestManifest:
+    def test_it_lies_beside_the_output_and_describes_it(self, tmp_path):
+        output = tmp_path / "questions.parquet"
+        output.write_bytes(b"data")
+        path = files.write_manifest(output, rows=np.int64(3), weights=np.array([0.5, 1]), source=Path("a/b.json"))
+        assert path == tmp_path / "questions.json"
+        manifest = files.read_manifest(output)
+        assert manifest["tool"] == "verl-dots"
+        assert manifest["tool_version"]
+        assert manifest["output"] == {
+            "file": "questions.parquet",
+            "bytes": 4,
+            "sha256": hashlib.sha256(b"data").hexdigest(),
+        }
+        assert (manifest["rows"], manifest["weights"], manifest["source"]) == (3, [0.5, 1.0], "a/b.json")
+        assert str(tmp_path) not in path.read_text()
+
+    @pytest.mark.parametrize("value", [float("nan"), float("inf"), object()])
+    def test_what_json_cannot_hold_is_refused_and_leaves_nothing(self, tmp_path, value):
+        output = tmp_path / "x.parquet"
+        output.write_bytes(b"")
+        with pytest.raises(ValueError, match="manifest of x.parquet"):
+            files.write_manifest(output, value=value)
+        assert listing(tmp_path) == ["x.parquet"]
+
+    def test_an_output_named_like_its_manifest_is_refused(self):
+        with pytest.raises(ValueError, match="ends in .json"):
+            files.manifest_path("x.json")
+
+    def test_two_outputs_cannot_share_one_manifest(self, tmp_path):
+        for name in ("x.parquet", "x.safetensors"):
+            (tmp_path / name).write_bytes(name.encode())
+        files.write_manifest(tmp_path / "x.parquet", rows=1)
+        files.write_manifest(tmp_path / "x.parquet", rows=2)  # safe to run twice
+        with pytest.raises(ValueError, match="manifest of 'x.parquet'"):
+            files.check_output(tmp_path / "x.safetensors")
+        with pytest.raises(ValueError, match="another name"):
+            files.write_manifest(tmp_path / "x.safetensors")
+        assert files.read_manifest(tmp_path / "x.parquet")["rows"] == 2
+
+    @pytest.mark.parametrize("text", ["{", "[1]"])
+    def test_a_broken_manifest_is_named(self, tmp_path, text):
+        (tmp_path / "x.json").write_text(text)
+        with pytest.raises(ValueError, match=r"x\.json"):
+            files.read_manifest(tmp_path / "x.parquet")
+
+    def test_describe_file_keeps_the_path_as_typed(self, tmp_path, monkeypatch):
+        (tmp_path / "a.txt").write_bytes(b"abc")
+        monkeypatch.chdir(tmp_path)
+        assert files.describe_file("./a.txt") == {
+            "file": "./a.txt",
+            "bytes": 3,
+            "sha256": hashlib.sha256(b"abc").hexdigest(),
+        }
+
+
+class TestReadParquet:
+    def test_it_reads(self, tmp_path):
+        pd.DataFrame({"a": [1], "b": ["x"]}).to_parquet(tmp_path / "x.parquet")
+        assert files.read_parquet(tmp_path / "x.parquet", ["a"])["b"].tolist() == ["x"]
+
+    def test_a_missing_column_is_named_with_those_that_exist(self, tmp_path):
+        pd.DataFrame({"a": [1], "b": ["x"]}).to_parquet(tmp_path / "x.parquet")
+        with pytest.raises(ValueError, match="no column 'c': it has a, b"):
+            files.read_parquet(tmp_path / "x.parquet", ["a", "c"])
+
+    @pytest.mark.parametrize(
+        ("content", "words"),
+        [(b"", "is empty"), (b"PAR1 rubbish PAR1", "not a readable parquet"), (b"hello", "not a readable parquet")],
+    )
+    def test_a_broken_file_is_named(self, tmp_path, content, words):
+        (tmp_path / "x.parquet").write_bytes(content)
+        with pytest.raises(ValueError, match=words) as caught:
+            files.read_parquet(tmp_path / "x.parquet")
+        assert "x.parquet" in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    def test_no_rows(self, tmp_path):
+        pd.DataFrame({"a": []}).to_parquet(tmp_path / "x.parquet")
+        with pytest.raises(ValueError, match="no rows"):
+            files.read_parquet(tmp_path / "x.parquet")
+
+    def test_no_file(self, tmp_path):
+        with pytest.raises(FileNotFoundError):
+            files.read_parquet(tmp_path / "x.parquet")
+
+
+def run_with(capsys, main, argv=()):
+    with pytest.raises(SystemExit) as caught:
+        files.run_cli(main, list(argv))
+    return caught.value.code, capsys.readouterr().err
+
+
+class TestRunCli:
+    @pytest.mark.parametrize(
+        ("error", "words"),
+        [
+            (ValueError("--levels 9:\n   must lie in 1 to 5"), "--levels 9: must lie in 1 to 5"),
+            (FileNotFoundError(errno.ENOENT, "No such file", "a.parquet"), "no such file: 'a.parquet'"),
+            (PermissionError(errno.EACCES, "Permission denied", "/out"), "no permission: '/out'"),
+            (OSError(errno.ENOSPC, "No space left on device", "x"), "the disk is full: 'x'"),
+            (OSError(errno.ENOSPC, "No space left on device"), "the disk is full"),
+            (ConnectionError("no route"), "no route"),
+        ],
+    )
+    def test_a_mistake_is_one_line_and_exit_code_2(self, capsys, error, words):
+        def main(argv):
+            raise error
+
+        code, stderr = run_with(capsys, main)
+        assert code == 2
+        assert words in stderr
+        assert stderr.count("\n") == 1
+
+    @pytest.mark.parametrize("bug", [AssertionError, KeyError, TypeError, RuntimeError])
+    def test_a_bug_keeps_its_traceback(self, bug):
+        def main(argv):
+            raise bug("bug")
+
+        with pytest.raises(bug):
+            files.run_cli(main, [])
+
+    def test_the_traceback_of_a_mistake_can_be_asked_for(self, monkeypatch):
+        def main(argv):
+            raise ValueError("x")
+
+        monkeypatch.setenv(files.TRACEBACK_VARIABLE, "1")
+        with pytest.raises(ValueError, match="x"):
+            files.run_cli(main, [])
+
+    @pytest.mark.parametrize(("returned", "code"), [(None, 0), (0, 0), (3, 3)])
+    def test_the_exit_code_is_what_main_returns(self, capsys, returned, code):
+        assert run_with(capsys, lambda argv: returned) == (code, "")
+
+    def test_an_unknown_option_is_one_line(self, capsys):
+        def main(argv):
+            files.Parser(prog="tool").parse_args(argv)
+
+        code, stderr = run_with(capsys, main, ["--nonsense"])
+        assert code == 2
+        assert "--nonsense" in stderr
+        assert stderr.count("\n") == 1
+
+    def test_ctrl_c(self, capsys):
+        def main(argv):
+            raise KeyboardInterrupt
+
+        assert run_with(capsys, main)[0] == 130
+
+
+def test_it_imports_nothing_heavy():
+    code = "import sys, verl_dots.files; print([m for m in ('torch', 'pandas', 'numpy', 'verl') if m in sys.modules])"
+    root = Path(__file__).resolve().parents[2]
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True)
+    assert json.loads(result.stdout.replace("'", '"')) == []
+    assert os.environ.get("DOTS_TRACEBACK") is None

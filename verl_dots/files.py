@@ -1,0 +1,250 @@
+"""Files that are whole or absent, manifests beside them, and command lines that end in one line.
+
+Three habits every script of ``data_prep/`` keeps:
+
+* An output appears under its name only when it is complete (:func:`atomic_path`).
+* Beside ``X.parquet`` lies ``X.json``, which says how it was made (:func:`write_manifest`).
+* A user's mistake ends with one line on stderr and exit code 2; a bug keeps its traceback (:func:`run_cli`).
+
+Nothing here imports torch; pandas is imported only by :func:`read_parquet`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import hashlib
+import json
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    import pandas
+
+TRACEBACK_VARIABLE = "DOTS_TRACEBACK"
+"""Environment variable: set to 1, :func:`run_cli` shows the traceback of a user's mistake as well."""
+
+
+@contextmanager
+def atomic_path(path: str | os.PathLike) -> Iterator[Path]:
+    """Yield a temporary path in the directory of ``path``; rename it to ``path`` when the block succeeds.
+
+    The temporary name is hidden and ends in the suffix of ``path``, because some writers choose a format by it. The
+    data is flushed to the disk before the rename. If the block raises (full disk, Ctrl-C, a bug), the temporary file is
+    removed and whatever stood under ``path`` before is untouched. Missing parent directories are created.
+
+    Raises:
+        ValueError: ``path`` is a directory.
+        OSError: the directory cannot be written to.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise ValueError(f"output {str(target)!r} is a directory: give a file name inside it")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.parent / f".{target.stem}.{secrets.token_hex(4)}{target.suffix}"
+    try:
+        yield temporary
+        assert temporary.is_file(), f"nothing was written to the temporary path of {target}"
+        _fsync(temporary)
+        os.replace(temporary, target)
+        _fsync(target.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def manifest_path(output_path: str | os.PathLike) -> Path:
+    """Where the manifest of an output lies: ``X.parquet``, ``X.safetensors`` and ``X.jsonl`` all have ``X.json``.
+
+    Raises:
+        ValueError: the output itself ends in ``.json``, so its manifest would replace it.
+    """
+    path = Path(output_path)
+    if path.suffix == ".json":
+        raise ValueError(f"output {str(path)!r} ends in .json, the name of its manifest: choose another suffix")
+    return path.with_suffix(".json")
+
+
+def check_output(output_path: str | os.PathLike) -> None:
+    """Refuse an output that could not be finished; call it before work that takes long.
+
+    Raises:
+        ValueError: it is a directory, ends in ``.json``, or its manifest's name is taken: ``X.parquet`` and
+            ``X.safetensors`` in one directory would share ``X.json``.
+    """
+    path = Path(output_path)
+    if path.is_dir():
+        raise ValueError(f"output {str(path)!r} is a directory: give a file name inside it")
+    if not manifest_path(path).exists():
+        return
+    output = read_manifest(path).get("output")
+    owner = output.get("file") if isinstance(output, dict) else None
+    if owner != path.name:
+        whose = f"the manifest of {owner!r}" if owner else "not a manifest of ours"
+        raise ValueError(f"{str(manifest_path(path))!r} is {whose}: give the output {path.name!r} another name")
+
+
+def write_manifest(output_path: str | os.PathLike, **fields: Any) -> Path:
+    """Write the manifest of a finished output: UTF-8 JSON, one object, ``fields`` in the order given.
+
+    In front of ``fields`` stand ``tool`` and ``tool_version`` (this package), and ``output``: name, bytes and SHA-256
+    of the file, by which a reader sees whether manifest and output belong together. Nothing is taken from the
+    environment; paths among ``fields`` are recorded as the user typed them. Numpy scalars and arrays become plain
+    numbers and lists.
+
+    Raises:
+        ValueError: a field is NaN or infinite, or of a type JSON cannot hold; or what :func:`check_output` refuses.
+    """
+    output_path = Path(output_path)
+    check_output(output_path)
+    manifest = {
+        "tool": "verl-dots",
+        "tool_version": tool_version(),
+        "output": {**describe_file(output_path), "file": output_path.name},
+        **fields,
+    }
+    try:
+        text = json.dumps(manifest, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"manifest of {output_path.name} cannot be written as JSON: {error}") from error
+    target = manifest_path(output_path)
+    with atomic_path(target) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
+    return target
+
+
+def _plain(value: Any) -> Any:
+    """JSON's ``default``: what numpy and pathlib give us, nothing else."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):  # numpy arrays and scalars
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} {value!r} is not JSON")
+
+
+def read_manifest(output_path: str | os.PathLike) -> dict[str, Any]:
+    """The manifest beside ``output_path``.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: it is not a JSON object.
+    """
+    path = manifest_path(output_path)
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"manifest {str(path)!r} is no JSON ({error}): make {Path(output_path).name} again") from error
+    if not isinstance(manifest, dict):
+        raise ValueError(f"manifest {str(path)!r} is not a JSON object: make {Path(output_path).name} again")
+    return manifest
+
+
+def describe_file(path: str | os.PathLike) -> dict[str, Any]:
+    """``{"file", "bytes", "sha256"}`` of an input, for a manifest; ``file`` is the path as it was typed."""
+    with open(path, "rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256") if hasattr(hashlib, "file_digest") else _sha256(stream)
+        size = stream.tell()
+    return {"file": os.fspath(path), "bytes": size, "sha256": digest.hexdigest()}
+
+
+def _sha256(stream: Any) -> Any:
+    """Python 3.10 has no ``hashlib.file_digest``."""
+    digest = hashlib.sha256()
+    while block := stream.read(1 << 20):
+        digest.update(block)
+    return digest
+
+
+def tool_version() -> str:
+    """Version of the installed package, or ``"source tree"`` where it is not installed."""
+    try:
+        return metadata.version("verl-dots")
+    except metadata.PackageNotFoundError:
+        return "source tree"
+
+
+def read_parquet(path: str | os.PathLike, required: Sequence[str] = ()) -> pandas.DataFrame:
+    """Read a parquet file that must have the columns ``required`` and at least one row.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is empty, not parquet, or lacks a column; the message names the columns it has.
+    """
+    import pandas
+    import pyarrow
+
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    if path.is_file() and path.stat().st_size == 0:
+        raise ValueError(f"{str(path)!r} is empty (0 bytes)")
+    try:
+        frame = pandas.read_parquet(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        if isinstance(error, PermissionError | IsADirectoryError):
+            raise
+        raise ValueError(f"{str(path)!r} is not a readable parquet file ({one_line(error)}): make it again") from error
+    missing = [name for name in required if name not in frame.columns]
+    if missing:
+        raise ValueError(f"{str(path)!r} has no column {missing[0]!r}: it has {', '.join(map(str, frame.columns))}")
+    if frame.empty:
+        raise ValueError(f"{str(path)!r} has no rows")
+    return frame
+
+
+class Parser(argparse.ArgumentParser):
+    """An ``ArgumentParser`` whose complaints are a ``ValueError``, so that :func:`run_cli` prints them as one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message} (see --help)")
+
+
+def run_cli(main: Callable[[Sequence[str] | None], int | None], argv: Sequence[str] | None = None) -> NoReturn:
+    """Run ``main(argv)`` as a command: ``if __name__ == "__main__": run_cli(main)``.
+
+    ``argv=None`` lets the parser read ``sys.argv``. Exit codes: 0 when ``main`` returns None, otherwise what it
+    returns; 2 after one line on stderr for a user's mistake (``ValueError``) or what the system refuses (``OSError``:
+    no such file, no permission, full disk, no network); 130 on Ctrl-C. Anything else is a bug and keeps its traceback.
+    """
+    try:
+        raise SystemExit(main(argv) or 0)
+    except (ValueError, OSError) as error:
+        if os.environ.get(TRACEBACK_VARIABLE) == "1":
+            raise
+        print(f"{Path(sys.argv[0]).name}: error: {explain(error)}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print(f"{Path(sys.argv[0]).name}: interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def explain(error: BaseException) -> str:
+    """One line for a person: what is wrong, with which file, and what to do where we know."""
+    if not isinstance(error, OSError) or error.errno is None:
+        return one_line(error)
+    where = f" {error.filename!r}" if error.filename is not None else ""
+    if error.errno == errno.ENOENT:
+        return f"no such file:{where}"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"no permission:{where} ({os.strerror(error.errno).lower()}): choose another place or change its rights"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the disk is full:{where} ({os.strerror(error.errno).lower()}): free some space or choose another place"
+    return one_line(error)
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an exception with its whitespace folded, or the name of its type if it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
