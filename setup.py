@@ -1,4 +1,4 @@
-"""Packaging of verl-dots. Tool settings (ruff, pytest) are in pyproject.toml; versions that CI pins, in constraints-cpu.txt."""
+"""Packaging of verl-dots. Tool settings (ruff, pytest) are in pyproject.toml; pinned versions in constraints-cpu.txt."""
 
 from pathlib import Path
 
