@@ -131,11 +131,20 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One question taken from the sampler: its row in the loaded data set, its identity, and why it was taken."""
+    """One question taken from the sampler.
+
+    Attributes:
+        row: its first row in the loaded data set.
+        question_id: identity of the question (32 hex digits).
+        source: why it was taken.
+        occurrence: how many times it had been taken before, >= 0. Part of the seed of its rollouts: a small pool may give
+            one question twice to one request, and the two groups must not be copies of each other.
+    """
 
     row: int
     question_id: str
     source: Source
+    occurrence: int = 0
 
 
 METRICS: dict[str, str] = {
