@@ -1,0 +1,303 @@
+"""verl_dots.replay: a FIFO of informative groups, compared with a plain list in random histories."""
+
+import doctest
+import itertools
+import json
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from scipy import stats
+
+from verl_dots import replay as module
+from verl_dots.config import DotsConfig
+from verl_dots.replay import AGE_SCALE, RolloutReplay
+from verl_dots.types import Group
+
+
+def test_the_example_holds():
+    assert doctest.testmod(module) == (0, 5)
+
+
+def group(uid, *, question="q", version=0, rewards=(0.0, 1.0), complete=True):
+    keys = tuple(f"{uid}_{session}_0" for session in range(len(rewards)))
+    return Group(uid, question, version, "selected", keys, tuple(rewards), complete)
+
+
+def make(capacity=4, **options):
+    return RolloutReplay(capacity=capacity, **{"seed": 1, **options})
+
+
+def uids(groups):
+    return [g.uid for g in groups]
+
+
+class TestAdmit:
+    def test_first_in_first_out(self):
+        replay = make(capacity=3)
+        assert replay.admit(group(u) for u in "abc") == []
+        assert uids(replay.admit([group("d"), group("e")])) == ["a", "b"]
+        assert uids(replay) == ["c", "d", "e"]
+        assert len(replay) == 3
+        assert "c" in replay and "a" not in replay
+
+    @pytest.mark.parametrize(
+        ("rewards", "complete", "taken"),
+        [
+            ((0.0, 1.0), True, True),
+            ((1.0, 1.0), True, False),
+            ((0.0, 0.0), True, False),
+            ((0.0, 1.0), False, False),  # a session failed
+            ((0.5, 0.5, 0.5 + 1e-12), True, True),  # graded: not all exactly equal
+            ((-3.0, -3.0), True, False),
+            ((1.0,), True, False),  # a group of one
+        ],
+    )
+    def test_only_complete_groups_whose_rewards_differ(self, rewards, complete, taken):
+        replay = make()
+        assert replay.admit([group("a", rewards=rewards, complete=complete)]) == []
+        assert ("a" in replay) == taken
+
+    def test_more_new_groups_than_capacity(self):
+        replay = make(capacity=2)
+        assert uids(replay.admit(group(u) for u in "abcd")) == ["a", "b"]
+        assert uids(replay) == ["c", "d"]
+
+    def test_newest_per_question(self):
+        replay = make(capacity=3, newest_per_question=True)
+        replay.admit([group("a", question="1"), group("b", question="2"), group("c", question="3")])
+        assert uids(replay.admit([group("d", question="2"), group("e", question="2")])) == ["b", "d"]
+        assert uids(replay) == ["a", "c", "e"]
+        assert replay.admit([group("f", question="2", rewards=(1.0, 1.0))]) == []  # evicts nothing: it is not taken
+        assert uids(replay.admit([group("g", question="4")])) == ["a"]
+
+    def test_by_default_a_question_may_have_several_groups(self):
+        replay = make()
+        replay.admit([group("a"), group("b")])
+        assert len(replay) == 2
+
+    def test_a_uid_twice_is_a_bug(self):
+        replay = make()
+        replay.admit([group("a")])
+        with pytest.raises(AssertionError, match="group a is in the replay already"):
+            replay.admit([group("a")])
+
+
+class TestAge:
+    def test_a_group_is_drawn_up_to_max_age_and_expires_beyond(self):
+        replay = make(max_age=2)
+        replay.admit([group("a", version=0), group("b", version=1), group("c", version=3)])
+        assert replay.eligible(3) == 2  # a is 3 versions old
+        assert sorted(uids(replay.draw(5, 3))) == ["b", "c"]
+        assert len(replay) == 3  # drawing removes nothing, not even what is too old
+        assert uids(replay.expire(3)) == ["a"]
+        assert replay.expire(3) == []
+        assert uids(replay.expire(9)) == ["b", "c"]
+
+    def test_without_a_limit_nothing_expires(self):
+        replay = make()
+        replay.admit([group("a")])
+        assert replay.expire(10**9) == []
+        assert uids(replay.draw(1, 10**9)) == ["a"]
+
+    def test_a_group_from_the_future_is_a_bug(self):
+        replay = make()
+        replay.admit([group("a", version=5)])
+        with pytest.raises(AssertionError, match="from the future"):
+            replay.draw(1, policy_version=4)
+
+
+class TestDraw:
+    def test_without_replacement_fewer_if_fewer_are_there_and_they_stay(self):
+        replay = make()
+        replay.admit(group(u) for u in "abcd")
+        assert sorted(uids(replay.draw(9, 1))) == ["a", "b", "c", "d"]
+        assert sorted(uids(replay.draw(9, 1, exclude={"b", "c", "x"}))) == ["a", "d"]
+        assert replay.draw(2, 1, exclude="abcd") == []
+        assert replay.draw(0, 1) == []
+        assert len(replay) == 4
+
+    def test_an_empty_replay(self):
+        for draw in ("uniform", "informative"):
+            assert make(draw=draw).draw(3, 0) == []
+
+    def test_it_is_uniform(self):
+        replay = make()
+        for version, uid in enumerate("abc"):
+            replay.admit([group(uid, version=version)])
+        replay.admit([group("d", version=3, rewards=(0, 0, 0, 1))])
+        pairs = Counter(tuple(uids(replay.draw(2, 9))) for _ in range(12_000))
+        assert len(pairs) == 12
+        assert stats.chisquare(list(pairs.values())).pvalue > 1e-3
+
+    def test_informative_follows_its_formula(self):
+        rewards = {"a": (0, 1), "b": (0, 0, 0, 1), "c": (0.2, 0.9), "d": (0, 1)}
+        versions = {"a": 20, "b": 20, "c": 18, "d": 10}
+        replay = make(draw="informative")
+        replay.admit(group(u, version=versions[u], rewards=rewards[u]) for u in "abcd")
+        p = {u: np.mean(rewards[u]) for u in "abcd"}
+        weight = {u: p[u] * (1 - p[u]) * math.exp(-(20 - versions[u]) / AGE_SCALE) for u in "abcd"}
+        total = sum(weight.values())
+        pairs = list(itertools.permutations("abcd", 2))
+        expected = [weight[i] / total * weight[j] / (total - weight[i]) for i, j in pairs]
+        counts = Counter(tuple(uids(replay.draw(2, 20))) for _ in range(20_000))
+        assert stats.chisquare([counts[pair] for pair in pairs], np.array(expected) * 20_000).pvalue > 1e-3
+
+    def test_informative_scales_rewards_and_survives_any_age(self):
+        replay = make(draw="informative", reward_range=(-1.0, 1.0))
+        replay.admit([group("a", rewards=(-1.0, 1.0)), group("b", rewards=(-1.0, 0.0))])
+        assert sorted(uids(replay.draw(2, policy_version=100_000))) == ["a", "b"]
+        first = Counter(replay.draw(1, policy_version=100_000)[0].uid for _ in range(8_000))
+        share = 0.25 / (0.25 + 0.1875)  # p = .5 and .25
+        assert stats.binomtest(first["a"], 8_000, share).pvalue > 1e-3
+
+    def test_informative_names_a_reward_outside_the_range(self):
+        replay = make(draw="informative")
+        replay.admit([group("a", rewards=(0.0, 2.0))])
+        with pytest.raises(ValueError, match="dots.reward_range"):
+            replay.draw(1, 0)
+
+
+class TestState:
+    def test_from_config(self):
+        block = {"seed": 3, "reward_range": [-1, 1], "replay": {"max_age": 5, "draw": "informative"}}
+        replay = RolloutReplay.from_config(DotsConfig.from_mapping(block).resolve(train_batch_size=2))
+        twin = RolloutReplay(capacity=16, max_age=5, draw="informative", reward_range=(-1.0, 1.0), seed=3)
+        many = [group(str(i), version=i, rewards=(-1.0, i / 20)) for i in range(20)]
+        assert replay.admit(many) == twin.admit(many) != []
+        assert replay.draw(9, 20) == twin.draw(9, 20) != []
+        assert replay.expire(20) == twin.expire(20) != []
+
+    def test_groups_of_unknown_questions_are_dropped_and_returned(self):
+        replay = make()
+        replay.admit([group("a", question="1"), group("b", question="2"), group("c", question="3")])
+        other = make(seed=9)
+        state = json.loads(json.dumps(replay.state_dict()))
+        assert uids(other.load_state_dict(state, known={"1": 0, "3": 1})) == ["b"]
+        assert list(other) == [g for g in replay if g.uid != "b"]
+
+    def test_a_smaller_capacity_returns_the_oldest(self):
+        replay, smaller = make(), make(capacity=2)
+        replay.admit(group(u) for u in "abcd")
+        assert uids(smaller.load_state_dict(replay.state_dict())) == ["a", "b"]
+        assert uids(smaller) == ["c", "d"]
+
+    def test_loading_replaces_the_contents(self):
+        replay, other = make(), make()
+        replay.admit([group("a")])
+        other.admit([group("b")])
+        assert other.load_state_dict(replay.state_dict()) == []
+        assert uids(other) == ["a"]
+
+    def test_sampler_and_replay_of_one_seed_have_different_random_numbers(self):
+        from verl_dots.sampler import DifficultySampler
+
+        options = {"target": 0.5, "temperature": 0.1, "refresh_every": 1, "explore_fraction": 0.0}
+        sampler = DifficultySampler(["a"], **options, seed=1)
+        assert sampler.state_dict()["generator"] != make(seed=1).state_dict()["generator"]
+
+
+class AgainstAList(RuleBasedStateMachine):
+    """Random histories; `model` is a plain list, `straight` a replay that is never saved and restored."""
+
+    @initialize(
+        capacity=st.integers(1, 8),
+        max_age=st.none() | st.integers(1, 4),
+        draw=st.sampled_from(["uniform", "informative"]),
+        newest=st.booleans(),
+    )
+    def start(self, capacity, max_age, draw, newest):
+        self.options = {"capacity": capacity, "max_age": max_age, "draw": draw, "newest_per_question": newest}
+        self.replay, self.straight = RolloutReplay(**self.options, seed=5), RolloutReplay(**self.options, seed=5)
+        self.model: list[Group] = []
+        self.version, self.next_uid = 0, 0
+
+    def young(self):
+        limit = self.options["max_age"]
+        return [g for g in self.model if limit is None or self.version - g.policy_version <= limit]
+
+    @rule(
+        new=st.lists(
+            st.tuples(
+                st.sampled_from("pqrst"),
+                st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=1, max_size=3),
+                st.booleans(),
+            ),
+            max_size=10,
+        )
+    )
+    def admit(self, new):
+        groups = []
+        for question, rewards, complete in new:
+            groups.append(
+                group(f"u{self.next_uid}", question=question, version=self.version, rewards=rewards, complete=complete)
+            )
+            self.next_uid += 1
+        before, model = set(uids(self.model)), list(self.model)
+        for g in groups:
+            if not g.complete or min(g.rewards) == max(g.rewards):
+                continue
+            if self.options["newest_per_question"]:
+                model = [old for old in model if old.question_id != g.question_id]
+            model.append(g)
+            before.add(g.uid)
+        self.model = model[-self.options["capacity"] :]
+        evicted = self.replay.admit(groups)
+        assert evicted == self.straight.admit(groups)
+        assert len(evicted) == len(set(uids(evicted)))
+        assert set(uids(evicted)) == before - set(uids(self.model))
+
+    @rule(updates=st.integers(1, 3))
+    def train(self, updates):
+        self.version += updates
+
+    @rule()
+    def expire(self):
+        young = self.young()
+        expired = self.replay.expire(self.version)
+        assert expired == self.straight.expire(self.version) == [g for g in self.model if g not in young]
+        self.model = young
+
+    @rule(size=st.integers(0, 10), data=st.data())
+    def draw(self, size, data):
+        exclude = data.draw(st.sets(st.sampled_from(uids(self.model) or ["none"])))
+        allowed = [g for g in self.young() if g.uid not in exclude]
+        assert self.replay.eligible(self.version, exclude) == len(allowed)
+        drawn = self.replay.draw(size, self.version, exclude)
+        assert drawn == self.straight.draw(size, self.version, exclude)
+        assert len(drawn) == min(size, len(allowed)) == len(set(uids(drawn)))
+        assert all(g in allowed for g in drawn)
+
+    @rule()
+    def save_and_restore(self):
+        state = json.loads(json.dumps(self.replay.state_dict(), allow_nan=False))
+        self.replay = RolloutReplay(**self.options, seed=77)
+        assert self.replay.load_state_dict(state) == []
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def lose_a_question(self, data):
+        lost = data.draw(st.sampled_from(sorted({g.question_id for g in self.model})))
+        known = set("pqrst") - {lost}
+        for name in ("replay", "straight"):
+            state = getattr(self, name).state_dict()
+            setattr(self, name, RolloutReplay(**self.options, seed=0))
+            dropped = getattr(self, name).load_state_dict(state, known)
+            assert dropped == [g for g in self.model if g.question_id == lost]
+        self.model = [g for g in self.model if g.question_id != lost]
+
+    @invariant()
+    def holds_what_the_list_holds(self):
+        if hasattr(self, "model"):
+            assert list(self.replay) == self.model
+            assert len(self.replay) == len(self.model) <= self.options["capacity"]
+            assert all(g.uid in self.replay for g in self.model)
+            assert "never" not in self.replay
+
+
+AgainstAList.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestAgainstAList = AgainstAList.TestCase
