@@ -1,0 +1,144 @@
+"""Lexical features: vectors for questions without any model, made from their text at start-up.
+
+Two blocks side by side. **Counts**: length, digits, operators, commands, ... standardised over the pool. **N-grams**:
+hashed word and character n-grams, weighted by rarity in the pool and reduced by a truncated SVD, so that they stay small
+and short synthetic questions ("37+5*3=") keep all they have. The SVD is fitted on the pool (on a sample of it when it is
+large): vectors are deterministic, but comparable only within one call, or between calls of one :class:`LexicalFeatures`.
+
+Shapes: N questions, D dimensions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import sparse
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import HashingVectorizer
+
+COMPONENTS = 256
+"""Dimensions kept of the n-gram block, at most."""
+FIT_SAMPLE = 6_000
+"""Questions on which the SVD is fitted, at most."""
+COLUMNS = 20_000
+"""Hashed n-grams kept, at most: those that are most frequent in the sample after weighting by rarity."""
+SHORT = 48
+"""Character n-grams are read from this many first characters; texts that are no longer also get (position, character)
+pairs, which is what tells synthetic questions of fixed form apart. Long texts are described by their words."""
+COUNTS_WEIGHT = 1.0
+"""Root mean square norm of the counts block; that of the n-gram block is at most 1."""
+
+_SYMBOLS = "+-*/=<>^_$\n,.?&|"
+_PATTERNS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"[0-9]",  # digits
+        r"[0-9]+",  # numbers
+        r"[0-9]{3,}",  # long numbers
+        r"\\[A-Za-z]+",  # LaTeX commands
+        r"\\(?:frac|sqrt|sum|int|binom)",
+        r"[(\[{]",
+        r"[A-Z]",
+        r"\b[a-zA-Z]\b",  # single letters: variables
+        r"\b(?:[Pp]rove|[Ss]how|[Ff]ind|[Dd]etermine|[Cc]ompute|[Cc]alculate|[Hh]ow many|[Ww]hat is)\b",
+        r"\b(?:integers?|primes?|divisible|remainder|digits?)\b",
+        r"\b(?:triangle|circle|angle|square|plane|sphere)\b",
+        r"\b(?:probability|random|ways|permutations?)\b",
+        r"\b(?:functions?|polynomials?|roots?|sequences?)\b",
+        r"\[asy\]|figure|diagram|shown",
+    )
+)
+
+
+class LexicalFeatures:
+    """Features fitted on a pool of texts and applicable to others.
+
+    >>> features = LexicalFeatures().fit(["1+1=", "2*3=", "7+5*3="])
+    >>> features.transform(["1+1="]).dtype
+    dtype('float32')
+    """
+
+    def __init__(self, components: int = COMPONENTS) -> None:
+        self.components = components
+        hashing = {"norm": None, "alternate_sign": False, "dtype": np.float32}
+        self._characters = HashingVectorizer(analyzer=_character_grams, n_features=2**15, **hashing)
+        words = r"\\?[A-Za-z]+|\d|[^\w\s]"
+        self._words = HashingVectorizer(ngram_range=(1, 2), token_pattern=words, n_features=2**16, **hashing)
+
+    def fit(self, texts: Sequence[str]) -> LexicalFeatures:
+        """Learn means, rarities and the SVD from a pool of N >= 1 texts."""
+        sample = [texts[i] for i in _spread(len(texts), FIT_SAMPLE)]
+        counts = _counts(sample)
+        self._mean, self._scale = counts.mean(axis=0), counts.std(axis=0)
+        self._scale[self._scale < 1e-6] = np.inf  # a count that never varies says nothing
+        used = np.isfinite(self._scale).sum()
+        self._counts_weight = COUNTS_WEIGHT / np.sqrt(max(1, used))
+        grams = self._grams(sample)
+        frequency = np.bincount(grams.indices, minlength=grams.shape[1])
+        rarity = np.log((1 + len(sample)) / (1 + frequency))
+        mass = frequency * rarity**2 * (frequency > 1)  # an n-gram of a single question relates it to none
+        self._columns = np.flatnonzero(mass)
+        self._columns = self._columns[np.argsort(-mass[self._columns], kind="stable")[:COLUMNS]]
+        self._rarity = rarity[self._columns].astype(np.float32)
+        weighted = self._weigh(grams)
+        size = min(self.components, *(side - 1 for side in weighted.shape))
+        self._svd = TruncatedSVD(size, n_iter=2, random_state=0).fit(weighted) if size >= 1 else None
+        return self
+
+    def transform(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors float32 (N, D) of texts, in chunks."""
+        parts = []
+        for start in range(0, len(texts), 4096):
+            chunk = texts[start : start + 4096]
+            counts = np.clip((_counts(chunk) - self._mean) / self._scale, -4, 4) * self._counts_weight
+            grams = self._svd.transform(self._weigh(self._grams(chunk))) if self._svd else np.zeros((len(chunk), 0))
+            parts.append(np.hstack([counts, grams]).astype(np.float32))
+        return np.concatenate(parts)
+
+    def _grams(self, texts: Sequence[str]) -> sparse.csr_matrix:
+        blocks = [self._characters.transform(texts), self._words.transform(texts)]
+        joint = sparse.hstack(blocks, format="csr")
+        joint.data = 1 + np.log(joint.data)
+        return joint
+
+    def _weigh(self, grams: sparse.csr_matrix) -> sparse.csr_matrix:
+        weighted = grams[:, self._columns].multiply(self._rarity[None, :]).tocsr()
+        norms = np.sqrt(np.asarray(weighted.multiply(weighted).sum(axis=1)).ravel())
+        norms[norms == 0] = 1
+        return sparse.diags(1 / norms).dot(weighted).tocsr().astype(np.float32)
+
+
+def lexical_features(texts: Sequence[str]) -> np.ndarray:
+    """Vectors float32 (N, D) of N texts, fitted on these texts; D below 300. Deterministic.
+
+    Raises:
+        ValueError: there are no texts.
+    """
+    if not len(texts):
+        raise ValueError("lexical features need at least one question")
+    texts = [str(text) for text in texts]
+    return LexicalFeatures().fit(texts).transform(texts)
+
+
+def _character_grams(text: str) -> list[str]:
+    """Character 1- to 3-grams of the beginning; with their positions too where that is the whole text."""
+    head = text[:SHORT]
+    grams = [head[i : i + n] for n in (1, 2, 3) for i in range(len(head) - n + 1)]
+    if len(text) <= SHORT:
+        grams += [f"{i}:{character}" for i, character in enumerate(text)]
+    return grams
+
+
+def _counts(texts: Sequence[str]) -> np.ndarray:
+    """Logarithms of counts, float32 (N, C): characters, words, symbols, and how often each pattern occurs."""
+    rows = [
+        [len(t), len(t.split()), *map(t.count, _SYMBOLS), *(len(p.findall(t)) for p in _PATTERNS)] for t in texts
+    ]
+    return np.log1p(np.array(rows, dtype=np.float32))
+
+
+def _spread(count: int, size: int) -> np.ndarray:
+    """At most `size` row numbers spread evenly over `count` rows."""
+    return np.unique(np.linspace(0, count - 1, min(count, size)).astype(int))
