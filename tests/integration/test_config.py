@@ -1,0 +1,130 @@
+"""The overlay and the same keys in a YAML of one's own, composed with verl's real configuration; and what is refused."""
+
+import copy
+import dataclasses
+import functools
+import subprocess
+import sys
+
+import pytest
+from omegaconf import OmegaConf
+
+from tests.integration.compose import OVERLAY, composed, verl_config_dir
+from verl_dots.config import DotsConfig
+
+pytestmark = pytest.mark.verl
+
+BASE = ["algorithm.adv_estimator=grpo", "data.train_batch_size=16", "actor_rollout_ref.rollout.n=8"]
+
+OWN_YAML = """
+defaults:
+  - ppo_trainer
+  - _self_
+hydra:
+  searchpath: [file://{verl}]
+trainer: {{v1: {{trainer_mode: dots}}}}
+data: {{dataloader_num_workers: 0}}
+actor_rollout_ref: {{actor: {{policy_loss: {{loss_mode: dots_behaviour}}}}}}
+dots:
+  selection: {{target: 0.4}}
+  replay: {{fresh_fraction: 0.75}}
+"""
+
+
+@functools.cache
+def overlay_on_verl():
+    return composed(*OVERLAY, *BASE)
+
+
+def check(*overrides):
+    """The check on the overlay with some values changed (composing anew for each would take seconds)."""
+    from verl_dots.integration.check import check
+
+    config = copy.deepcopy(overlay_on_verl())
+    OmegaConf.set_struct(config, False)
+    config.merge_with(OmegaConf.from_dotlist(list(overrides)))
+    return check(config), config
+
+
+def test_overlay_lists_every_key_with_its_default():
+    listed = OmegaConf.to_container(overlay_on_verl().dots)
+    assert listed == {**dataclasses.asdict(DotsConfig()), "reward_range": [0.0, 1.0]}
+
+
+def test_overlay_switches_everything_on():
+    dots, config = check("dots.selection.target=0.3")
+    assert config.trainer.v1.trainer_mode == "dots"
+    assert config.actor_rollout_ref.actor.policy_loss.loss_mode == "dots_decoupled"
+    assert dots.selection.target == 0.3
+    assert (dots.replay.capacity, dots.reference.size) == (128, 128)
+
+
+def test_same_keys_in_ones_own_yaml(tmp_path):
+    from verl_dots.integration.check import check
+
+    (tmp_path / "mine.yaml").write_text(OWN_YAML.format(verl=verl_config_dir()))
+    dots = check(composed(*BASE, config_dir=tmp_path, config_name="mine"))
+    assert (dots.selection.target, dots.replay.fresh_fraction) == (0.4, 0.75)
+
+
+@pytest.mark.parametrize("preset", ["paper", "released"])
+def test_presets_compose_and_pass_the_check(preset):
+    from verl_dots.integration.check import check
+
+    dots = check(composed(OVERLAY[0], f"+dots={preset}", "algorithm.adv_estimator=grpo", "data.train_batch_size=512"))
+    assert (dots.reference.mode, dots.reference.size, dots.replay.capacity) == ("fresh", 256, 512)
+
+
+def test_without_replay_the_loss_is_verls_own():
+    _, config = check("dots.replay.enable=false")
+    assert config.actor_rollout_ref.actor.policy_loss.loss_mode == "vanilla"
+
+
+CORRECTION = "algorithm.rollout_correction"
+LOSS = "actor_rollout_ref.actor.policy_loss.loss_mode"
+REFUSED = [
+    (["dots.replay.fresh_fration=0.5"], "dots.replay.fresh_fration does not exist: did you mean replay.fresh_fraction?"),
+    (["dots.replay.fresh_fraction=0"], "dots.replay.fresh_fraction=0.0 is not allowed: use a share in (0, 1]"),
+    (["dots.replay.fresh_fraction=1.5"], "dots.replay.fresh_fraction=1.5 is not allowed"),
+    (["dots.selection.target=-0.1"], "dots.selection.target=-0.1 is not allowed: use a failure rate in [0, 1]"),
+    (["dots.selection.temperature=0"], "dots.selection.temperature=0.0 is not allowed"),
+    (["dots.reference.mode=windows"], "use window or overlap or fresh"),
+    (["dots.reward_range=[1,0]"], "[lowest, highest] reward with lowest < highest"),
+    (["dots.predictor.checkpoint=x"], "together with predictor.embeddings"),
+    (["dots.predictor.embeddings=none.safetensors"], "no embeddings file 'none.safetensors'"),
+    (["data.dataloader_num_workers=8"], "a prefetched selection would be stale"),
+    (["trainer.use_v1=False"], "trainer.use_v1=False: verl-dots needs verl's V1 trainer"),
+    (["trainer.v1.trainer_mode=sync"], f"trainer.v1.trainer_mode=sync with {LOSS}=dots_decoupled"),
+    ([f"{LOSS}=vanilla"], f"{LOSS}=vanilla with dots.replay.enable=True"),
+    (["trainer.v1.dots.x=1"], "trainer mode dots reads trainer.v1.sync"),
+    ([f"{CORRECTION}.rollout_is=token"], "verl would overwrite our weights"),
+    ([f"{CORRECTION}.rollout_rs=token_k1"], "it rewrites the masks of replayed rows"),
+    (["dots.replay.behaviour=rollout"], "uses verl's own weights"),
+    (["dots.replay.behaviour=rollout", "actor_rollout_ref.rollout.calculate_log_probs=false"], "calculate_log_probs=True"),
+    (["dots.replay.behaviour=rollout", f"{LOSS}=dots_behaviour"], "needs algorithm.rollout_correction.bypass_mode=True"),
+    (["algorithm.filter_groups.enable=True"], "use dots.replay.fill=informative instead"),
+    (["dots.reference.mode=fresh", "reward.reward_model.enable=True"], "with a colocated reward model"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "message"), REFUSED, ids=lambda value: value[0] if isinstance(value, list) else "")
+def test_mistakes_are_refused_in_one_line(overrides, message):
+    with pytest.raises(ValueError) as caught:
+        check(*overrides)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_override_on_the_command_line_reaches_the_overlay():
+    config = composed(*OVERLAY, "dots.selection.target=0.3", "dots.replay.max_age=7")
+    assert (config.dots.selection.target, config.dots.replay.max_age) == (0.3, 7)
+
+
+def test_through_verls_command_line_a_mistake_is_one_line_and_exit_code_2(tmp_path):
+    command = [sys.executable, "-m", "verl.trainer.main_ppo", *OVERLAY, *BASE, "dots.selection.target=2"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1] == (
+        "verl-dots: dots.selection.target=2.0 is not allowed: use a failure rate in [0, 1]"
+    )
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,83 @@
+"""The batch trained on holds `train_batch_size` groups whenever the replay can make it so."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verl_dots.batch import Plan, assemble, nominal_fresh, plan_step
+from verl_dots.config import ReplayConfig
+from verl_dots.replay import RolloutReplay
+from verl_dots.types import Group
+
+MIXED, EQUAL = (1.0, 0.0), (1.0, 1.0)
+
+
+def group(uid: str, rewards=MIXED, complete=True, version=0) -> Group:
+    return Group(uid, f"question {uid}", version, "selected", (f"{uid}_0_0", f"{uid}_1_0"), rewards, complete)
+
+
+def replay_of(size: int) -> RolloutReplay:
+    replay = RolloutReplay(capacity=100, seed=1)
+    replay.admit([group(f"old{i}") for i in range(size)])
+    return replay
+
+
+@pytest.mark.parametrize(("fraction", "expected"), [(0.5, 8), (0.25, 4), (1.0, 16), (0.01, 1), (0.53, 8), (0.54, 9)])
+def test_fresh_groups_are_the_rounded_fraction_and_at_least_one(fraction, expected):
+    assert nominal_fresh(16, ReplayConfig(fresh_fraction=fraction)) == expected
+
+
+def test_without_replay_everything_is_generated():
+    assert plan_step(16, ReplayConfig(enable=False), step=9, eligible=99) == Plan(16, 0)
+
+
+def test_what_the_replay_cannot_give_is_generated():
+    assert plan_step(16, ReplayConfig(), step=3, eligible=5) == Plan(fresh=11, replayed=5)
+    assert plan_step(16, ReplayConfig(), step=3, eligible=50) == Plan(fresh=8, replayed=8)
+
+
+def test_warmup_steps_are_generated_in_full():
+    config = ReplayConfig(warmup_steps=2)
+    assert [plan_step(16, config, step, 99).replayed for step in (1, 2, 3)] == [0, 0, 8]
+
+
+def test_failed_groups_yield_before_uninformative_ones():
+    fresh = [group("ok"), group("equal", EQUAL), group("partial", MIXED, complete=False)]
+    batch = assemble(Plan(3, 0), fresh, replay_of(1), ReplayConfig(), policy_version=1)
+    assert [g.uid for g in batch.displaced] == ["partial"]
+    assert batch.filled == 1
+
+
+def test_a_group_that_vanished_is_replaced_first():
+    batch = assemble(Plan(3, 0), [group("ok"), group("equal", EQUAL)], replay_of(1), ReplayConfig(), policy_version=1)
+    assert [g.uid for g in batch.fresh] == ["ok", "equal"]
+    assert len(batch.replayed) == 1 and not batch.displaced
+
+
+def test_fill_none_keeps_uninformative_groups():
+    batch = assemble(Plan(2, 1), [group("a", EQUAL), group("b")], replay_of(9), ReplayConfig(fill="none"), policy_version=1)
+    assert [g.uid for g in batch.fresh] == ["a", "b"]
+    assert len(batch.replayed) == 1
+
+
+@given(
+    kinds=st.lists(st.sampled_from(["mixed", "equal", "partial", "lost"]), min_size=1, max_size=12),
+    held=st.integers(0, 12),
+    planned=st.integers(0, 6),
+    fill=st.sampled_from(["informative", "none"]),
+)
+def test_batch_is_as_full_as_the_replay_allows_and_never_repeats_a_group(kinds, held, planned, fill):
+    replay = replay_of(held)
+    plan = Plan(len(kinds), min(planned, held))
+    made = {"mixed": (MIXED, True), "equal": (EQUAL, True), "partial": (MIXED, False)}
+    fresh = [group(f"new{i}", *made[kind]) for i, kind in enumerate(kinds) if kind != "lost"]
+    batch = assemble(plan, fresh, replay, ReplayConfig(fill=fill), policy_version=1)
+
+    together = [*batch.fresh, *batch.replayed]
+    assert len({g.uid for g in together}) == len(together)
+    assert {g.uid for g in batch.fresh} | {g.uid for g in batch.displaced} == {g.uid for g in fresh}
+    assert all(not g.informative for g in batch.displaced)
+    lost = kinds.count("lost")
+    short = max(0, lost - (held - plan.replayed))
+    assert len(together) == plan.fresh + plan.replayed - short
+    assert len(replay) == held  # drawn groups stay

@@ -1,0 +1,145 @@
+"""What can be known from verl's configuration alone: checked before Ray starts (hydra callback), by doctor, by the trainer.
+
+Each finding is a `ValueError` of one line that names the key, its value and the remedy.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from verl_dots.config import DotsConfig
+from verl_dots.embeddings import EmbeddingTable
+from verl_dots.integration import compat
+
+TRAINER_MODE = "dots"
+DECOUPLED, BEHAVIOUR = "dots_decoupled", "dots_behaviour"
+LOSS_KEY = "actor_rollout_ref.actor.policy_loss.loss_mode"
+
+
+def check(config: DictConfig) -> DotsConfig:
+    """Validate a composed verl configuration and set what must be set (see `normalise`).
+
+    Returns:
+        The parsed `dots` block with every size filled in.
+
+    Raises:
+        ValueError: a user's mistake, one line.
+        RuntimeError: an unsupported verl or TransferQueue.
+    """
+    compat.check_versions()
+    _check_trainer(config)
+    dots = parse(config)
+    if dots.replay.enable:
+        _check_replay(config, dots)
+    if dots.selection.enable:
+        _check_selection(config, dots)
+    normalise(config, dots)
+    return dots
+
+
+def parse(config: DictConfig) -> DotsConfig:
+    """The `dots` block alone, sizes filled in from `data.train_batch_size`."""
+    block = config.get("dots")
+    plain = None if block is None else OmegaConf.to_container(block, resolve=True)
+    return DotsConfig.from_mapping(plain).resolve(int(config.data.train_batch_size))
+
+
+def loss_mode(config: DictConfig) -> str:
+    """verl's name of the policy loss."""
+    return str(OmegaConf.select(config, LOSS_KEY, default="vanilla"))
+
+
+def normalise(config: DictConfig, dots: DotsConfig) -> None:
+    """Set, in place, what follows from the `dots` block: without replay our losses are verl's own `vanilla`."""
+    if not dots.replay.enable and loss_mode(config) in (DECOUPLED, BEHAVIOUR):
+        with open_dict(config):
+            OmegaConf.update(config, LOSS_KEY, "vanilla")
+
+
+def _check_trainer(config: DictConfig) -> None:
+    mode, loss = OmegaConf.select(config, "trainer.v1.trainer_mode"), loss_mode(config)
+    if config.trainer.get("use_v1") is not True:
+        raise ValueError(f"trainer.use_v1={config.trainer.get('use_v1')}: verl-dots needs verl's V1 trainer, set it to True")
+    if mode != TRAINER_MODE:
+        wrong = f"{LOSS_KEY}={loss}" if loss in (DECOUPLED, BEHAVIOUR) else "the dots block"
+        raise ValueError(f"trainer.v1.trainer_mode={mode} with {wrong}: set trainer.v1.trainer_mode=dots")
+    if OmegaConf.select(config, "trainer.v1.dots") is not None:
+        raise ValueError("trainer.v1.dots does not exist: trainer mode dots reads trainer.v1.sync, ours is the block dots")
+    workers = config.data.get("dataloader_num_workers")
+    if workers != 0:
+        raise ValueError(
+            f"data.dataloader_num_workers={workers}: a prefetched selection would be stale, "
+            "set data.dataloader_num_workers=0"
+        )
+
+
+def _check_replay(config: DictConfig, dots: DotsConfig) -> None:
+    loss = loss_mode(config)
+    if loss not in (DECOUPLED, BEHAVIOUR):
+        raise ValueError(
+            f"{LOSS_KEY}={loss} with dots.replay.enable=True: it does not correct for the policy that wrote the replayed "
+            f"rollouts, set {LOSS_KEY}={DECOUPLED} (or {BEHAVIOUR}), or dots.replay.enable=False"
+        )
+    correction = config.algorithm.get("rollout_correction") or {}
+    weights, bypass = correction.get("rollout_is"), bool(correction.get("bypass_mode"))
+    key = "algorithm.rollout_correction"
+    if correction.get("rollout_rs"):
+        raise ValueError(
+            f"{key}.rollout_rs={correction.get('rollout_rs')}: it rewrites the masks of replayed rows, set it to null"
+        )
+    if dots.replay.behaviour == "trainer":
+        if weights or bypass:
+            raise ValueError(
+                f"{key}.rollout_is={weights}, bypass_mode={bypass}: verl would overwrite our weights, set them to null and "
+                "False, or correct for the rollout engine with dots.replay.behaviour=rollout"
+            )
+        return
+    if not config.actor_rollout_ref.rollout.get("calculate_log_probs"):
+        raise ValueError("dots.replay.behaviour=rollout needs actor_rollout_ref.rollout.calculate_log_probs=True")
+    if loss == DECOUPLED and (weights != "token" or bypass):
+        raise ValueError(
+            f"dots.replay.behaviour=rollout with {DECOUPLED} uses verl's own weights: set {key}.rollout_is=token, "
+            f"{key}.rollout_is_threshold to the largest weight, and {key}.bypass_mode=False"
+        )
+    if loss == BEHAVIOUR and not bypass:
+        raise ValueError(f"dots.replay.behaviour=rollout with {BEHAVIOUR} needs {key}.bypass_mode=True")
+
+
+def _check_selection(config: DictConfig, dots: DotsConfig) -> None:
+    filter_groups = config.algorithm.get("filter_groups") or {}
+    if filter_groups.get("enable"):
+        raise ValueError(
+            "algorithm.filter_groups.enable=True with dots.selection.enable=True: the groups that verl evicts take their "
+            "labels with them and selection would see mixed groups only; use dots.replay.fill=informative instead"
+        )
+    reward_model = OmegaConf.select(config, "reward.reward_model")
+    colocated = bool(reward_model and reward_model.enable and not reward_model.enable_resource_pool)
+    if colocated and dots.reference.mode == "fresh":
+        raise ValueError(
+            "dots.reference.mode=fresh with a colocated reward model: its rewards exist only after the step's rollouts, "
+            "use dots.reference.mode=window (or overlap), or reward.reward_model.enable_resource_pool=True"
+        )
+    if dots.predictor.embeddings is not None:
+        EmbeddingTable.open(dots.predictor.embeddings)
+    if dots.predictor.checkpoint is not None and not os.path.exists(dots.predictor.checkpoint):
+        raise ValueError(f"dots.predictor.checkpoint={dots.predictor.checkpoint}: no such file")
+
+
+class ConfigCheck(Callback):
+    """Hydra callback that the overlay installs: a user's mistake ends the command with one line and exit code 2.
+
+    Hydra logs and swallows an `Exception` raised in a callback, so this raises SystemExit.
+    """
+
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Check `config` right before verl's main function gets it."""
+        try:
+            check(config)
+        except (ValueError, RuntimeError, OSError) as error:
+            print(f"verl-dots: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+            raise SystemExit(2) from None

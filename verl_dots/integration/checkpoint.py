@@ -1,0 +1,201 @@
+"""Our part of verl's checkpoint: `global_step_N/dots/`, written before verl marks the checkpoint complete.
+
+    state.json            sampler, estimator, replay, generators, row tags
+    rows-00000.safetensors ...   token columns of the replayed rows, some hundred rows a file so that memory stays bounded
+    observations.parquet  every observation of the run
+
+Nothing in it executes when it is loaded. It is written under another name and renamed, so a kill leaves it whole or absent.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+from safetensors.torch import load_file, save_file
+from verl.utils import tensordict_utils as tu
+
+from verl_dots.difficulty.observations import ObservationLog
+from verl_dots.integration import rows, store
+
+if TYPE_CHECKING:
+    from verl_dots.integration.trainer import DotsTrainer
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+ROWS_PER_FILE = 512
+_NARROW = {torch.int64: torch.int32}
+"""Token ids and positions fit 32 bits; they are widened again when restored."""
+
+
+def run_folder(config: DictConfig) -> Path:
+    """Where our logs of a run lie: `<trainer.default_local_dir>/dots`."""
+    return Path(os.path.abspath(config.trainer.default_local_dir)) / "dots"
+
+
+def step_folder(config: DictConfig, step: int) -> Path:
+    """Our part of the checkpoint of `step`."""
+    return run_folder(config).parent / f"global_step_{step}" / "dots"
+
+
+def save(trainer: DotsTrainer) -> dict[str, float]:
+    """Write our state of the running step; returns how long it took and how large the rows are."""
+    start = time.monotonic()
+    target = step_folder(trainer.config, trainer.global_steps)
+    temporary = target.with_name(f".dots-{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    keys = [key for group in trainer.rollout_replay for key in group.keys]
+    tags = store.row_tags() if keys else {}
+    size = _save_rows(keys, temporary)
+    state: dict[str, Any] = {
+        "format": FORMAT,
+        "step": trainer.global_steps,
+        "loss_mode": trainer.form,
+        "replay": trainer.rollout_replay.state_dict(),
+        "tags": {key: tags[key] for key in keys},
+    }
+    if trainer.pool is not None:
+        state["sampler"] = trainer.pool.sampler.state_dict()
+        state["estimator"] = trainer.pool.estimator.state_dict()
+        difficulty = trainer.pool.difficulty
+        state["difficulty"] = None if difficulty is None else difficulty.tolist()
+        state["pool"] = trainer.pool.sampler.pool
+        trainer.pool.estimator.log.to_parquet(temporary / "observations.parquet")
+        trainer.pool.question_log.flush()
+    (temporary / "state.json").write_text(json.dumps(state), encoding="utf-8")
+    shutil.rmtree(target, ignore_errors=True)  # of a run that was resumed from an earlier step
+    os.replace(temporary, target)
+    _prune(trainer)
+    return {"replay/save_seconds": time.monotonic() - start, "replay/save_bytes": float(size)}
+
+
+def _save_rows(keys: list[str], folder: Path) -> int:
+    """Stream the rows' token columns to files of `ROWS_PER_FILE` rows; returns bytes written."""
+    size = 0
+    for number, first in enumerate(range(0, len(keys), ROWS_PER_FILE)):
+        part = keys[first : first + ROWS_PER_FILE]
+        data = store.read(part, [*rows.RESTORED_TENSORS, *rows.OPTIONAL_TENSORS, "num_turns", "reward_model", "data_source"])
+        tensors, plain = {}, {}
+        for name, value in data.items():
+            if isinstance(value, torch.Tensor) and value.is_nested:
+                values = value.values()
+                tensors[f"{name}.values"] = values.to(_NARROW.get(values.dtype, values.dtype)).contiguous()
+                tensors[f"{name}.offsets"] = value.offsets().contiguous()
+            else:
+                plain[name] = value.tolist()
+        path = folder / f"rows-{number:05d}.safetensors"
+        metadata = {"keys": json.dumps(part), "plain": json.dumps(plain, default=str)}
+        save_file(tensors, path, metadata=metadata)
+        size += path.stat().st_size
+    return size
+
+
+def _prune(trainer: DotsTrainer) -> None:
+    """Remove our part of old checkpoints; verl prunes only the actor's. One more is kept until verl has written its own."""
+    keep = trainer.config.trainer.get("max_actor_ckpt_to_keep")
+    if not keep:
+        return
+    folders = list(run_folder(trainer.config).parent.glob("global_step_*/dots"))
+    folders.sort(key=lambda path: int(path.parent.name.rsplit("_", 1)[1]))
+    for folder in folders[: -(keep + 1)]:
+        shutil.rmtree(folder)
+
+
+def restore(trainer: DotsTrainer) -> None:
+    """Continue from the checkpoint that verl has just loaded, or start our logs anew.
+
+    Raises:
+        ValueError: our part of the checkpoint was written by another format version.
+    """
+    step = trainer.global_steps
+    trainer.metrics_log.cut(after_step=step if step else -1)
+    if trainer.pool is not None:
+        trainer.pool.question_log.cut(after_step=step)
+        # Whatever verl restored into its dataloader is not ours: our sampler's state travels in our part.
+        trainer.train_dataloader = trainer.pool.dataloader(trainer.train_dataset)
+        trainer.train_dataloader_it = None
+    if not step:
+        return
+    folder = _loaded_folder(trainer)
+    if not (folder / "state.json").exists():
+        logger.warning("dots: %s has no state of ours: selection and replay start empty at step %d", folder.parent, step)
+        return
+    state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    if state.get("format") != FORMAT:
+        found = state.get("format")
+        raise ValueError(f"{folder / 'state.json'} has format {found!r}: this version of verl-dots reads {FORMAT}")
+    known = None
+    if trainer.pool is not None and "sampler" in state:
+        known = set(trainer.pool.sampler.pool)
+        _restore_pool(trainer, state, folder)
+    gone = trainer.rollout_replay.load_state_dict(state["replay"], known)
+    if gone:
+        logger.warning("dots: %d replayed groups belong to questions that the data set no longer has: dropped", len(gone))
+    _restore_rows(trainer, folder, state["tags"])
+
+
+def _loaded_folder(trainer: DotsTrainer) -> Path:
+    """verl resumes from the newest checkpoint, or from `resume_from_path`."""
+    config = trainer.config.trainer
+    if config.resume_mode == "resume_path":
+        return Path(os.path.abspath(config.resume_from_path)) / "dots"
+    return step_folder(trainer.config, trainer.global_steps)
+
+
+def _restore_pool(trainer: DotsTrainer, state: dict[str, Any], folder: Path) -> None:
+    pool = trainer.pool
+    pool.estimator.log = ObservationLog.from_parquet(folder / "observations.parquet")
+    pool.estimator.load_state_dict(state["estimator"])
+    pool.sampler.load_state_dict(state["sampler"])
+    if pool.sampler.dropped:
+        logger.warning(
+            "dots: %d questions of the checkpoint are not in the data set any more (first %s): dropped",
+            len(pool.sampler.dropped), pool.sampler.dropped[0],
+        )  # fmt: skip
+    if state["difficulty"] is not None and state["pool"] == pool.sampler.pool:
+        pool.difficulty = np.array(state["difficulty"])
+
+
+def _restore_rows(trainer: DotsTrainer, folder: Path, tags: dict[str, dict]) -> None:
+    """Put the rows of the replayed groups back into the store under their old keys."""
+    wanted = {key for group in trainer.rollout_replay for key in group.keys}
+    for path in sorted(folder.glob("rows-*.safetensors")):
+        keys, fields = _read_rows(path)
+        chosen = [i for i, key in enumerate(keys) if key in wanted]
+        if not chosen:
+            continue
+        part = {name: [values[i] for i in chosen] for name, values in fields.items()}
+        columns: dict[str, Any] = {}
+        for name, values in part.items():
+            tensor = isinstance(values[0], torch.Tensor)
+            columns[name] = torch.nested.as_nested_tensor(values, layout=torch.jagged) if tensor else values
+        chosen_keys = [keys[i] for i in chosen]
+        columns["uid"] = [rows.uid_of(key) for key in chosen_keys]
+        columns["multi_modal_inputs"] = [{} for _ in chosen_keys]
+        store.write(chosen_keys, tu.get_tensordict(columns), [tags[key] for key in chosen_keys])
+
+
+def _read_rows(path: Path) -> tuple[list[str], dict[str, list]]:
+    """Keys and, by field, one value per row of one file."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as stream:
+        metadata = stream.metadata()
+    tensors = load_file(path)
+    fields: dict[str, list] = dict(json.loads(metadata["plain"]))
+    for name in [name[: -len(".values")] for name in tensors if name.endswith(".values")]:
+        values, offsets = tensors[f"{name}.values"], tensors[f"{name}.offsets"].tolist()
+        if values.dtype == torch.int32:
+            values = values.to(torch.int64)
+        fields[name] = [values[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
+    return json.loads(metadata["keys"]), fields

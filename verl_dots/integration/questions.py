@@ -1,0 +1,125 @@
+"""The pool of questions of a run: who they are, how hard they look, which come next; and the start-up banner."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from omegaconf import DictConfig
+from torchdata.stateful_dataloader import StatefulDataLoader
+from verl.utils.dataset.rl_dataset import collate_fn
+
+import verl_dots
+from verl_dots.config import DotsConfig
+from verl_dots.difficulty.build import build_predictor
+from verl_dots.difficulty.estimate import DifficultyEstimator
+from verl_dots.difficulty.observations import QuestionLog
+from verl_dots.integration import rows
+from verl_dots.replay import RolloutReplay
+from verl_dots.sampler import DifficultySampler
+from verl_dots.types import Draw, Observation
+
+logger = logging.getLogger(__name__)
+
+
+class Pool:
+    """Sampler and difficulty estimator over the questions of a loaded verl data set.
+
+    Attributes:
+        sampler: decides which questions come next.
+        estimator: what we believe about each question; its log holds every observation of the run.
+        difficulty: last estimate, failure rates in [0, 1] in the order of `sampler.pool`; None before the first.
+        predictor_name: for the banner.
+    """
+
+    def __init__(
+        self, sampler: DifficultySampler, estimator: DifficultyEstimator, question_log: QuestionLog, predictor_name: str
+    ) -> None:
+        self.sampler, self.estimator, self.question_log = sampler, estimator, question_log
+        self.predictor_name = predictor_name
+        self.difficulty: np.ndarray | None = None
+        self._position = {question: i for i, question in enumerate(sampler.pool)}
+
+    @classmethod
+    def build(cls, dataset, config: DictConfig, dots: DotsConfig, folder: Path) -> Pool:
+        """Identify the questions, find their vectors, and set up predictor and sampler.
+
+        Args:
+            dataset: verl's training data set, after its length filter.
+            config: verl's configuration (for the name of the prompt column).
+            dots: the checked `dots` block.
+            folder: where the question log goes.
+
+        Raises:
+            ValueError: embeddings lack a question, or do not fit the predictor's checkpoint.
+        """
+        ids, texts, conflicts = rows.identify(dataset, config.data.get("prompt_key", "prompt"))
+        if conflicts:
+            first = next(iter(conflicts))
+            logger.warning(
+                "dots: %d question ids have different ground truths (first %s): their rows share one question's evidence",
+                len(conflicts), first,
+            )  # fmt: skip
+        selection = dots.selection
+        sampler = DifficultySampler(
+            ids,
+            target=selection.target,
+            temperature=selection.temperature,
+            refresh_every=selection.refresh_every,
+            explore_fraction=selection.explore_fraction,
+            seed=dots.seed,
+        )
+        text_of = dict(zip(reversed(ids), reversed(texts), strict=True))  # the first row of a question names it
+        predictor, name = build_predictor(dots.predictor, sampler.pool, [text_of[question] for question in sampler.pool])
+        estimator = DifficultyEstimator(predictor, sampler.pool, dots)
+        return cls(sampler, estimator, QuestionLog(folder), name)
+
+    def dataloader(self, dataset) -> StatefulDataLoader:
+        """verl's dataloader, drawing what the sampler was asked for (workers would prefetch, so there are none)."""
+        return StatefulDataLoader(
+            dataset=dataset, batch_sampler=self.sampler.batches, num_workers=0, collate_fn=collate_fn
+        )
+
+    def refresh(self, step: int, expected: int) -> dict[str, float]:
+        """Predict anew before `step` and start a new order for the `expected` draws until the next refresh."""
+        estimate = self.estimator.refresh(step)
+        self.difficulty = estimate.difficulty
+        self.sampler.refresh(estimate.difficulty, expected)
+        return dict(estimate.metrics)
+
+    def predictions(self, draws: Sequence[Draw]) -> list[float | None]:
+        """The current estimate for the drawn questions."""
+        if self.difficulty is None:
+            return [None] * len(draws)
+        return [float(self.difficulty[self._position[draw.question_id]]) for draw in draws]
+
+    def observe(self, step: int, observations: Iterable[Observation]) -> None:
+        """Record what groups showed, in memory and in the question log on disk."""
+        observations = list(observations)
+        self.estimator.observe(observations)
+        self.question_log.append(step, observations)
+
+
+def banner(dots: DotsConfig, loss_mode: str, pool: Pool | None, replay: RolloutReplay) -> str:
+    """What is active and with what, so that a plugin that is silently missing cannot pass unnoticed."""
+    lines = [f"verl-dots {verl_dots.__version__}"]
+    if pool is None:
+        lines.append("  DOTS  off: verl's own sampler")
+    else:
+        s, r = dots.selection, dots.reference
+        lines.append(
+            f"  DOTS  active: {len(pool.sampler.pool):,} questions, target difficulty {s.target}, temperature "
+            f"{s.temperature}, explore {s.explore_fraction:.0%}, refresh every {s.refresh_every} steps, "
+            f"reference {r.mode} of {r.size}, predictor {pool.predictor_name}"
+        )
+    if not dots.replay.enable:
+        lines.append("  RR    off: every group is generated")
+    else:
+        p = dots.replay
+        lines.append(
+            f"  RR    active: {p.fresh_fraction:.0%} fresh, capacity {p.capacity} groups (holds {len(replay)}), "
+            f"fill {p.fill}, loss {loss_mode}, weights cut at {p.max_weight}"
+        )
+    return "\n".join(["", *lines, ""])

@@ -1,0 +1,106 @@
+"""What the trainer's hooks hand to each other within one step, and the step's metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from verl_dots.batch import Batch, Plan
+from verl_dots.integration.rows import Submission
+from verl_dots.integration.store import Rows
+from verl_dots.types import Draw, Group
+
+
+@dataclass
+class StepState:
+    """One step, filled in from `prepare_step` to `_compute_metrics`.
+
+    Attributes:
+        plan: groups to generate and to replay.
+        submissions: by uid, every prompt submitted in this step.
+        predictions: by uid, the difficulty predicted before the rollout.
+        awaited: prompts that verl's `sample` has to wait for.
+        fresh: groups generated to train on, in submission order.
+        reference: groups generated only to label the predictor.
+        kept_reference: of these, the informative ones, which enter the replay.
+        batch: what is trained on.
+        trained_rows: handle of all rows trained on, padding included.
+        generated_tokens: response tokens generated in this step.
+        save_metrics: what saving our part of the checkpoint cost, when this step did.
+    """
+
+    plan: Plan | None = None
+    submissions: dict[str, Submission] = field(default_factory=dict)
+    predictions: dict[str, float] = field(default_factory=dict)
+    awaited: int = 0
+    fresh: list[Group] = field(default_factory=list)
+    reference: list[Group] = field(default_factory=list)
+    kept_reference: list[Group] = field(default_factory=list)
+    batch: Batch | None = None
+    trained_rows: Rows | None = None
+    generated_tokens: int = 0
+    save_metrics: dict[str, float] = field(default_factory=dict)
+
+    def submitted(self, uids: Sequence[str], draws: Sequence[Draw], predictions: Sequence[float | None]) -> None:
+        """Remember prompts in submission order; verl names them by uid, in the order they were fetched."""
+        for uid, draw, predicted in zip(uids, draws, predictions, strict=True):
+            self.submissions[uid] = Submission(draw.question_id, draw.source, len(self.submissions))
+            if predicted is not None:
+                self.predictions[uid] = predicted
+        self.awaited += len(uids)
+
+    def forget(self, uids: Sequence[str]) -> None:
+        """These prompts were collected already: verl's `sample` must not wait for them."""
+        self.awaited -= len(uids)
+
+    @property
+    def replayed_keys(self) -> set[str]:
+        """Store keys of the replayed rows in the batch."""
+        return {key for group in self.batch.replayed for key in group.keys}
+
+
+def batch_metrics(now: StepState, policy_version: int) -> dict[str, float]:
+    """Metrics known once the batch is put together (names: `verl_dots.types.METRICS`)."""
+    fresh, replayed, trained = now.fresh, now.batch.replayed, [*now.batch.fresh, *now.batch.replayed]
+    rewards = [reward for group in fresh for reward in group.rewards]
+    metrics = {
+        "dots/fresh_groups": sum(s.source != "reference" for s in now.submissions.values()),
+        "dots/reference_groups": len(now.reference),
+        "dots/reference_kept": len(now.kept_reference),
+        "dots/generated_groups": len(now.submissions),
+        "dots/generated_tokens": now.generated_tokens,
+        "dots/failed_groups": sum(s.source != "reference" for s in now.submissions.values())
+        - sum(group.complete for group in fresh),
+        "dots/informative_share": _share(group.informative for group in fresh),
+        "dots/trained_informative_share": _share(group.informative for group in trained),
+        "replay/drawn": len(replayed),
+        "replay/filled": now.batch.filled,
+    }
+    if rewards:
+        metrics["dots/fresh_score_mean"] = float(np.mean(rewards))
+    if replayed:
+        ages = [policy_version - group.policy_version for group in replayed]
+        metrics |= {"replay/age_mean": float(np.mean(ages)), "replay/age_max": max(ages)}
+    return metrics
+
+
+def success_histogram(groups: Sequence[Group], reward_range: tuple[float, float]) -> dict[str, float]:
+    """Shares of fresh groups by success rate: 0, (0, 1/4], (1/4, 3/4), [3/4, 1), 1."""
+    if not groups:
+        return {}
+    low, high = reward_range
+    rates = np.array([(np.mean(group.rewards) - low) / (high - low) for group in groups])
+    return {
+        "dots/observed_0": float((rates == 0).mean()),
+        "dots/observed_low": float(((rates > 0) & (rates <= 0.25)).mean()),
+        "dots/observed_mid": float(((rates > 0.25) & (rates < 0.75)).mean()),
+        "dots/observed_high": float(((rates >= 0.75) & (rates < 1)).mean()),
+        "dots/observed_1": float((rates == 1).mean()),
+    }
+
+
+def _share(flags) -> float:
+    flags = list(flags)
+    return sum(flags) / len(flags) if flags else 0.0

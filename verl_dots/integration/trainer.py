@@ -1,0 +1,309 @@
+"""DotsTrainer: verl's synchronous trainer with difficulty selection and rollout replay. No copy of its `fit()`.
+
+One step, in the order verl calls the overridden methods (verl/trainer/ppo/v1/trainer_base.py, 0.9.1):
+
+    prepare_step            reference rollouts, prediction, selection; submit the fresh prompts
+    _step_once              sample as many groups as were submitted
+    _balance_batch          rewards exist: record observations, put the batch together with replayed groups
+    _compute_old_log_prob   log-probs, behaviour log-probs, replay weights
+    step                    admit the informative fresh groups to the replay, evict the oldest
+    _save_checkpoint        our state before verl's, whose last act marks the checkpoint complete
+    _compute_metrics        our metrics; take the rows of retained groups out of what `fit` clears next
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from omegaconf import DictConfig, open_dict
+from verl.trainer.ppo.utils import Role
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils import tensordict_utils as tu
+
+from verl_dots import batch as batches
+from verl_dots.integration import check, checkpoint, compat, logprobs, questions, reference, rows, stepstate, store
+from verl_dots.integration.stepstate import StepState
+from verl_dots.integration.store import Rows
+from verl_dots.replay import RolloutReplay
+from verl_dots.runlog import FolderLock, MetricsLog
+from verl_dots.types import Draw, Group, Observation
+
+logger = logging.getLogger(__name__)
+
+
+@register_trainer("dots")
+class DotsTrainer(PPOTrainerSync):
+    """GRPO on verl's synchronous V1 trainer, with the `dots` block of its configuration in force."""
+
+    # The base class compares trainer_mode with "sync" in six places; any other name silently gets asynchronous behaviour.
+    trainer_mode = property(lambda self: "sync", lambda self, value: None)
+
+    def __init__(self, config: DictConfig) -> None:
+        compat.check_symbols()
+        self.dots = check.check(config)
+        self.form = check.loss_mode(config)
+        if self.dots.replay.enable and not self.dots.selection.enable:
+            with open_dict(config):  # verl's own loader must hand out any number of prompts
+                config.data.gen_batch_size = 1
+        self._folder_lock = FolderLock(checkpoint.run_folder(config))
+        super().__init__(config)
+        self.pool: questions.Pool | None = None  # with selection: sampler and difficulty estimator
+        self.rollout_replay = RolloutReplay.from_config(self.dots)
+        self.metrics_log = MetricsLog(checkpoint.run_folder(config) / "metrics.jsonl")
+        self.now = StepState()
+        self._training = False
+
+    @property
+    def policy_version(self) -> int:
+        """Number of policy updates so far; `global_steps` counts the running step, from 1."""
+        return self.global_steps - 1
+
+    # ------------------------------------------------------------------------------------------------- setting up
+
+    def _init_dataloader(self) -> None:
+        """verl PPOTrainer._init_dataloader: then draw from our sampler instead of a random one."""
+        super()._init_dataloader()
+        if self.dots.selection.enable:
+            folder = checkpoint.run_folder(self.config) / "questions"
+            self.pool = questions.Pool.build(self.train_dataset, self.config, self.dots, folder)
+            self.train_dataloader = self.pool.dataloader(self.train_dataset)
+
+    def _init_resource_pool_mgr(self) -> None:
+        """verl PPOTrainer._init_resource_pool_mgr: install the worker that computes replay weights."""
+        super()._init_resource_pool_mgr()
+        import ray
+
+        from verl_dots.integration.worker import RolloutReplayWorker
+
+        for role in (Role.ActorRollout, Role.ActorRolloutRef):
+            if role in self.role_worker_mapping:
+                self.role_worker_mapping[role] = ray.remote(RolloutReplayWorker)
+
+    def _build_replay_buffer(self):
+        """verl PPOTrainer._build_replay_buffer: poll faster where a step takes less than verl's 2 s between polls."""
+        replay_buffer = super()._build_replay_buffer()
+        replay_buffer.poll_interval = float(self.config.trainer.v1.sync.get("poll_interval", replay_buffer.poll_interval))
+        return replay_buffer
+
+    def on_train_begin(self) -> None:
+        """verl hook before the first step."""
+        super().on_train_begin()
+        self._training = True
+        print(questions.banner(self.dots, self.form, self.pool, self.rollout_replay), flush=True)
+
+    # ------------------------------------------------------------------------------------------------- generation
+
+    def prepare_step(self) -> dict:
+        """verl PPOTrainer.prepare_step: decide what this step generates, and submit it."""
+        self.now = StepState()
+        metrics: dict[str, float] = {}
+        size, config = self.config.data.train_batch_size, self.dots
+        fetch_reference = False
+        if self.pool is not None and self.pool.sampler.needs_refresh(self.global_steps):
+            fetch_reference = config.reference.mode == "overlap"
+            if config.reference.mode == "fresh":
+                self._roll_out_reference(metrics)
+            expected = config.selection.refresh_every * batches.nominal_fresh(size, config.replay)
+            metrics.update(self.pool.refresh(self.global_steps, expected))
+        eligible = self.rollout_replay.eligible(self.policy_version)
+        self.now.plan = batches.plan_step(size, config.replay, self.global_steps, eligible)
+        self._submit_training_prompts(self.now.plan.fresh)
+        if fetch_reference:
+            self._submit(self.pool.sampler.draw_reference(config.reference.size))
+        return metrics
+
+    def _submit_training_prompts(self, size: int) -> int:
+        """Submit `size` questions to train on, drawn by our sampler or, with selection off, by verl's."""
+        if self.pool is not None:
+            return self._submit(self.pool.sampler.request(size))
+        batch = self._next_train_batch(size)
+        return self._submit(rows.draws_of_batch(batch["extra_info"].tolist(), batch["raw_prompt"].tolist()), batch)
+
+    def _submit(self, draws: list[Draw], batch=None) -> int:
+        """Hand the drawn questions to the rollout engine; `batch` holds them when verl's own sampler fetched them."""
+        if batch is None:
+            batch = self._fetch_one_gen_batch()  # our batch sampler yields exactly what was requested last
+            tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
+        tu.assign_non_tensor_stack(batch, rows.OCCURRENCE, [draw.occurrence for draw in draws])
+        uids = [str(uid) for uid in batch["uid"].tolist()]
+        self.now.submitted(uids, draws, None if self.pool is None else self.pool.predictions(draws))
+        return self._submit_batch_to_rollout(batch)
+
+    def _add_prompts_to_generate(self, num_prompts: int) -> int:
+        """verl PPOTrainer._add_prompts_to_generate, its refill of failed groups: a refill is selected too."""
+        return self._submit_training_prompts(num_prompts)
+
+    def _roll_out_reference(self, metrics: dict) -> None:
+        """Mode `fresh`: label K extra questions before predicting (paper, Algorithm 1)."""
+        start = time.monotonic()
+        self._submit(self.pool.sampler.draw_reference(self.dots.reference.size))
+        uids = list(self.now.submissions)
+        poll = self.replay_buffer.poll_interval
+        done = reference.wait_for(uids, self.dots.reference.timeout_s, poll, self._abort_rollouts)
+        keys, tags = reference.collect(done)
+        self.now.generated_tokens += rows.response_tokens(tags)
+        self._observe_reference(self._groups(keys))
+        self.now.forget(uids)
+        metrics["dots/reference_seconds"] = time.monotonic() - start
+
+    def _abort_rollouts(self) -> None:
+        self.checkpoint_manager.abort_replicas()
+        self.checkpoint_manager.resume_generation_replicas()
+
+    def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> Rows:
+        """verl PPOTrainer._step_once: wait for what was submitted, not for a full batch."""
+        return super()._step_once(metrics, timing_raw, self.now.awaited)
+
+    # ------------------------------------------------------------------------------------------------- the batch
+
+    def _groups(self, keys: list[str]) -> list[Group]:
+        """Groups of generated rows."""
+        sessions = self.config.actor_rollout_ref.rollout.n
+        rewards = store.rewards(keys) if keys else []
+        return rows.group_rows(keys, rewards, self.now.submissions, sessions, self.policy_version)
+
+    def _observe(self, groups: list[Group]) -> None:
+        """Every finished rollout is evidence, also of groups that are not trained on."""
+        if self.pool is not None:
+            predictions = self.now.predictions
+            step, reward_range = self.global_steps, self.dots.reward_range
+            self.pool.observe(
+                step, (Observation.of(group, step, reward_range, predictions.get(group.uid)) for group in groups)
+            )
+
+    def _observe_reference(self, groups: list[Group]) -> None:
+        """Record reference groups; keep the informative ones for the replay, clear the others' rows."""
+        self._observe(groups)
+        reuse = self.dots.reference.reuse and self.dots.replay.enable
+        kept = [group for group in groups if reuse and group.informative]
+        self.now.reference += groups
+        self.now.kept_reference += kept
+        store.clear(key for group in groups if group not in kept for key in group.keys)
+
+    def _balance_batch(self, batch: Rows, metrics: dict, **kwargs) -> Rows:
+        """verl PPOTrainer._balance_batch, the first method after rewards exist: observe, and put the batch together."""
+        now, replay = self.now, self.rollout_replay
+        now.generated_tokens += rows.response_tokens(batch.tags)
+        groups = self._groups(list(batch.keys))
+        self._observe_reference([group for group in groups if group.source == "reference"])
+        now.fresh = [group for group in groups if group.source != "reference"]
+        self._observe(now.fresh)
+        now.batch = batches.assemble(now.plan, now.fresh, replay, self.dots.replay, self.policy_version)
+        store.clear(key for group in now.batch.displaced for key in group.keys)
+        # Fresh rows first: verl makes its padding rows from the first row.
+        keys = [key for group in (*now.batch.fresh, *now.batch.replayed) for key in group.keys]
+        if not keys:
+            raise RuntimeError("no rollout of this step finished and the replay is empty: see the agent loop's log")
+        tags = store.row_tags()
+        metrics.update(stepstate.batch_metrics(now, self.policy_version))
+        metrics.update(stepstate.success_histogram(now.fresh, self.dots.reward_range))
+        together = store.handle(keys, [tags[key] for key in keys], batch.extra_info)
+        return super()._balance_batch(together, metrics, **kwargs)
+
+    def _compute_old_log_prob(self, batch: Rows, metrics: dict) -> Rows:
+        """verl PPOTrainer._compute_old_log_prob: also behaviour log-probs, and the weights of replayed rows.
+
+        With `replay.behaviour: rollout` verl's own rollout correction does all of it.
+        """
+        replay = self.dots.replay
+        if not replay.enable or replay.behaviour == "rollout":
+            return super()._compute_old_log_prob(batch, metrics)
+        replayed = self.now.replayed_keys
+        fresh = [key for key in batch.keys if key not in replayed]
+        if self.form == check.BEHAVIOUR:  # replayed rows keep the log-probs of the policy that wrote them
+            self._on_part(batch, fresh, lambda part: super(DotsTrainer, self)._compute_old_log_prob(part, metrics))
+            self._remember_behaviour(batch, [])
+            return batch
+        batch = super()._compute_old_log_prob(batch, metrics)
+        self._remember_behaviour(batch, fresh)
+        batch, weight_metrics = logprobs.write_weights(self.actor_rollout_wg, batch, replayed, replay.max_weight)
+        metrics.update(weight_metrics)
+        return batch
+
+    def _remember_behaviour(self, batch: Rows, fresh: list[str]) -> None:
+        """Store the log-probs of the policy that wrote the rows: fresh ones, and kept reference groups of this step."""
+        kept = [key for group in self.now.kept_reference for key in group.keys]
+        if kept:
+            tags = store.row_tags()
+            part = store.handle(kept, [tags[key] for key in kept], batch.extra_info)
+            self._on_part(part, kept, lambda part: super(DotsTrainer, self)._compute_old_log_prob(part, {}))
+        if self.form == check.DECOUPLED and fresh + kept:
+            store.copy_field(fresh + kept, rows.OLD_LOG_PROBS, rows.BEHAVIOUR_LOG_PROBS)
+
+    def _compute_ref_log_prob(self, batch: Rows, metrics: dict) -> Rows:
+        """verl PPOTrainer._compute_ref_log_prob on fresh rows: that policy never changes, replayed rows have theirs."""
+        fresh = [key for key in batch.keys if key not in self.now.replayed_keys]
+        kept = [key for group in self.now.kept_reference for key in group.keys]
+        tags = store.row_tags()
+        part = store.handle(fresh + kept, [tags[key] for key in fresh + kept], batch.extra_info)
+        self._on_part(part, part.keys, lambda part: super(DotsTrainer, self)._compute_ref_log_prob(part, metrics))
+        return batch
+
+    def _on_part(self, batch: Rows, keys: list[str], compute) -> None:
+        if not keys:
+            return
+        rollout = self.config.actor_rollout_ref.rollout
+        logprobs.on_part(
+            batch,
+            keys,
+            compute,
+            ranks=max(self.actor_rollout_wg._dispatch_info["actor"]) + 1,
+            micro_batch_size=None if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu,
+            eos_token_id=self.tokenizer.eos_token_id,
+        )
+
+    # ------------------------------------------------------------------------------------------------- after the update
+
+    def step(self, metrics: dict, timing_raw: dict) -> Rows:
+        """verl PPOTrainer.step: then admit this step's informative groups, in submission order, and evict the oldest."""
+        batch = super().step(metrics, timing_raw)
+        if self.dots.replay.enable:
+            replay, version = self.rollout_replay, self.policy_version + 1
+            by_capacity = replay.admit([*self.now.kept_reference, *self.now.batch.fresh])
+            by_age = replay.expire(version)
+            in_batch = set(batch.keys)  # `fit` clears those
+            gone = {key for group in (*by_age, *by_capacity) for key in group.keys} - in_batch
+            unkept = {key for group in self.now.kept_reference if group.uid not in replay for key in group.keys}
+            store.clear(gone | unkept)
+            metrics.update(
+                {
+                    "replay/size": len(replay),
+                    "replay/evicted_age": len(by_age),
+                    "replay/evicted_capacity": len(by_capacity),
+                }
+            )
+        return batch
+
+    def _compute_metrics(self, batch: Rows, metrics: dict, timing_raw: dict, global_steps: int, epoch: int) -> None:
+        """verl PPOTrainer._compute_metrics: add our line, and keep `fit` from clearing the rows of retained groups."""
+        super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
+        metrics.update(self.now.save_metrics)
+        self.metrics_log.append(global_steps, metrics)
+        self.now.trained_rows = store.handle(batch.keys, batch.tags)
+        retained = {key for group in self.rollout_replay for key in group.keys}
+        batch.keys = store.keys_to_clear([key for key in batch.keys if key not in retained])
+
+    def _log_rollout_data(self, batch: Rows, timing_raw: dict, rollout_data_dir: str) -> None:
+        """verl PPOTrainer._log_rollout_data, called after `_compute_metrics`: on all rows that were trained on."""
+        super()._log_rollout_data(self.now.trained_rows, timing_raw, rollout_data_dir)
+
+    def _validate(self) -> dict[str, float]:
+        """verl PPOTrainer._validate: the validation before training belongs into our log too."""
+        metrics = super()._validate()
+        if not self._training:
+            self.metrics_log.append(self.global_steps, metrics)
+        return metrics
+
+    # ------------------------------------------------------------------------------------------------- checkpoints
+
+    def _save_checkpoint(self) -> None:
+        """verl PPOTrainer._save_checkpoint: ours first, since verl's last act marks the checkpoint complete."""
+        self.now.save_metrics = checkpoint.save(self)
+        super()._save_checkpoint()
+
+    def _load_checkpoint(self) -> None:
+        """verl PPOTrainer._load_checkpoint: then our state, or a clean start of our logs."""
+        super()._load_checkpoint()
+        checkpoint.restore(self)
