@@ -126,9 +126,7 @@ class ReplayConfig:
         _require(
             self.capacity is None or self.capacity >= 1, "replay.capacity", self.capacity, "null or a whole number >= 1"
         )
-        _require(
-            self.max_age is None or self.max_age >= 1, "replay.max_age", self.max_age, "null or a whole number >= 1"
-        )
+        _require(self.max_age is None or self.max_age >= 1, "replay.max_age", self.max_age, "null or a whole number >= 1")
         _require(
             self.max_weight is None or self.max_weight >= 1.0,
             "replay.max_weight",
@@ -172,7 +170,7 @@ class DotsConfig:
         Raises:
             ValueError: unknown key (the nearest known one is named), wrong type, or a value out of range.
         """
-        return _parse(cls, dict(block or {}), prefix="")
+        return _parse(cls, {} if block is None else block, prefix="")
 
     def resolve(self, train_batch_size: int) -> DotsConfig:
         """Fill in the sizes that `null` derives from verl's `data.train_batch_size`."""
@@ -189,12 +187,12 @@ class DotsConfig:
 def _parse(cls: type, block: Mapping[str, Any], prefix: str) -> Any:
     """Build dataclass `cls` from a mapping, naming the full key in every error."""
     if not isinstance(block, Mapping):
-        raise ValueError(f"dots.{prefix.rstrip('.')}={block!r} is not allowed: use a block of keys")
+        raise ValueError(f"{f'dots.{prefix}'.rstrip('.')}={block!r} is not allowed: use a block of keys")
     hints = typing.get_type_hints(cls)
     for key in block:
         if key not in hints:
             near = difflib.get_close_matches(str(key), hints, n=1)
-            hint = f"did you mean {prefix}{near[0]}?" if near else f"known keys: {', '.join(sorted(hints))}"
+            hint = f"did you mean dots.{prefix}{near[0]}?" if near else f"known keys: {', '.join(sorted(hints))}"
             raise ValueError(f"dots.{prefix}{key} does not exist: {hint}")
     values = {key: _convert(hints[key], value, f"{prefix}{key}") for key, value in block.items()}
     return cls(**values)
