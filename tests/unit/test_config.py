@@ -6,7 +6,7 @@ import math
 import typing
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl_dots import config as module
@@ -182,6 +182,7 @@ class TestMistakes:
         with pytest.raises(ValueError, match="^dots.replay=.* use a block of keys"):
             parse({"replay": block})
 
+    @settings(deadline=None)
     @given(
         st.sampled_from([path for path, _ in leaves()]),
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.lists(st.integers(), max_size=3),

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -21,12 +21,14 @@ def rng(seed=0):
 
 
 class TestProbabilities:
+    @settings(deadline=None)
     @given(pools, rates, st.floats(0.05, 100))
     def test_they_are_the_formula(self, difficulty, target, temperature):
         weights = [math.exp(-abs(d - target) / temperature) for d in difficulty]
         expected = np.array(weights) / sum(weights)
         np.testing.assert_allclose(selection_probabilities(difficulty, target, temperature), expected, rtol=1e-9)
 
+    @settings(deadline=None)
     @given(pools, rates, st.sampled_from(TEMPERATURES))
     def test_at_any_temperature_they_are_a_distribution_that_prefers_the_nearest(self, difficulty, target, temperature):
         p = selection_probabilities(difficulty, target, temperature)
@@ -101,6 +103,7 @@ def assert_follows(draw_two, p, repeats=20_000):
 
 
 class TestSelect:
+    @settings(deadline=None)
     @given(st.lists(st.sampled_from([0.0, 1e-300, 0.1, 0.7, 5.0]), min_size=1, max_size=30), st.data())
     def test_never_a_duplicate_never_outside_positive_ones_first(self, p, data):
         p = np.array(p)
@@ -146,6 +149,7 @@ class TestSelect:
 
 
 class TestOrder:
+    @settings(deadline=None)
     @given(pools, rates, st.sampled_from(TEMPERATURES), st.integers(0, 99))
     def test_it_is_a_permutation(self, difficulty, target, temperature, seed):
         order = selection_order(difficulty, target, temperature, rng(seed))
@@ -175,6 +179,7 @@ class TestOrder:
 
 
 class TestEntropy:
+    @settings(deadline=None)
     @given(pools, st.sampled_from(TEMPERATURES))
     def test_it_lies_in_0_1(self, difficulty, temperature):
         assert 0.0 <= selection_entropy(selection_probabilities(difficulty, 0.5, temperature)) <= 1.0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import verl_dots
@@ -32,6 +32,7 @@ class TestQuestionId:
         """Ids are in users' files."""
         assert question_id("1+1=?") == "b9ab5b7f58369cf5558c951a9e13db37"
 
+    @settings(deadline=None)
     @given(st.text())
     def test_spelling_variants_and_outer_space_do_not_matter(self, text):
         variants = [f" \n{text}\t", unicodedata.normalize("NFD", text), unicodedata.normalize("NFC", text)]
@@ -70,6 +71,7 @@ def group(rewards, complete=True):
 
 
 class TestGroup:
+    @settings(deadline=None)
     @given(st.lists(st.floats(-5, 5), min_size=1, max_size=8), st.booleans())
     def test_it_is_informative_exactly_when_an_advantage_is_not_zero(self, rewards, complete):
         differ = any(reward != rewards[0] for reward in rewards)
@@ -82,6 +84,7 @@ class TestGroup:
 
 
 class TestObservation:
+    @settings(deadline=None)
     @given(st.lists(st.floats(-1, 3), min_size=1, max_size=16))
     def test_difficulty_is_one_minus_the_scaled_mean_reward(self, rewards):
         seen = Observation.of(group(rewards), step=4, reward_range=(-1.0, 3.0), predicted=0.25)
