@@ -20,7 +20,6 @@ from test_rewards import DIFFERENT, EQUAL
 
 from verl_dots.rewards import compute_score, equivalence, extract, normalise, pool
 
-
 LIMIT = 0.5  # seconds of processor time in these tests
 
 

@@ -85,7 +85,9 @@ def compute_score(
     return {"score": score, "acc": score, "pred": pred[:MAX_LOGGED_ANSWER], "timed_out": float(timed_out)}
 
 
-def can_be_scored(ground_truth: str, kind: str = "math", time_limit: float = DEFAULT_TIME_LIMIT) -> bool:
+def can_be_scored(
+    ground_truth: str, kind: str = "math", time_limit: float = DEFAULT_TIME_LIMIT, workers: int = 1
+) -> bool:
     """Whether a ground truth can be compared at all: it scores 1 against itself and is neither empty nor endless."""
     text = str(ground_truth).strip()
     if kind == "choice":
@@ -96,7 +98,7 @@ def can_be_scored(ground_truth: str, kind: str = "math", time_limit: float = DEF
         return False
     if normalise.is_number(text) or normalise.is_wording(text):
         return True
-    return shared_pool(1).parses(normalise.for_parsing(normalise.without_percent(text)[0]), time_limit)
+    return shared_pool(workers).parses(normalise.for_parsing(normalise.without_percent(text)[0]), time_limit)
 
 
 def _golds(ground_truth: str | float | Sequence[str]) -> list[str]:

@@ -15,6 +15,7 @@ _SHORT_FRACTION = re.compile(r"\\frac\s*(\d)\s*(\d)")
 _SPACED_BRACES = re.compile(r"\\(frac|sqrt)\s+(?=[\[{])")
 _TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|operatorname)\s*\{([^{}]*)\}")
 _THOUSANDS = re.compile(r"-?\d{1,3}(?:(?:\{,\}|,\\!|,)\d{3})+(?:\.\d+)?")
+_GROUPED = re.compile(r"(?<!\\)\{\d{1,3}(?:,\d{3})+\}")
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)")
 _SCIENTIFIC = re.compile(r"(?<![A-Za-z\\])(\d+(?:\.\d+)?)[eE]([-+]?\d{1,4})(?![\w.])")
 _REPEATING = re.compile(r"(\d{0,20})\.(\d{0,20})\\overline\s*\{(\d{1,20})\}")
@@ -114,8 +115,9 @@ def without_percent(text: str) -> tuple[str, bool]:
 
 
 def for_parsing(text: str) -> str:
-    """LaTeX as math-verify reads it: scientific notation and repeating decimals are written out."""
-    text = unwrap(text).replace("−", "-").replace("\n", " ")
+    """LaTeX as math-verify reads it: scientific notation, repeating decimals and separated thousands are written out."""
+    text = unwrap(text.rstrip(" .")).replace("−", "-").replace("\n", " ").replace("\\!", "")
+    text = _GROUPED.sub(lambda match: match.group().replace(",", ""), text)
     text = _SCIENTIFIC.sub(r"\1\\times 10^{\2}", text)
     return _REPEATING.sub(_repeating_fraction, text)
 
