@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# verl's GRPO training on a CPU, from nothing to a trained model.
+#
+#   bash recipes/quickstart_cpu.sh                            # everything at its default
+#   METHOD=grpo STEPS=20 OUT=outputs/try bash recipes/quickstart_cpu.sh [verl overrides]
+#
+# Makes .venv when there is none, builds the arithmetic task with its warm-started model, trains verl's real V1 trainer
+# (Ray, TransferQueue, FSDP2, agent loop) and shows a progress bar; the full log goes to $OUT/train.log and one flat object
+# per step to $OUT/metrics.jsonl. Hardware: 2 cores, 6 GiB.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+METHOD=${METHOD:-grpo}
+STEPS=${STEPS:-80}
+SEED=${SEED:-1}
+OUT=${OUT:-outputs/quickstart}
+POOL=${POOL:-x}                               # mix of questions: x, y or z
+TASK_DIR=${TASK_DIR:-outputs/arithmetic_$POOL} # built here unless it is there
+TRAIN_BATCH=${TRAIN_BATCH:-16}
+MINI_BATCH=${MINI_BATCH:-8}
+ROLLOUTS=${ROLLOUTS:-8}
+TEST_FREQ=${TEST_FREQ:-20}
+SAVE_FREQ=${SAVE_FREQ:--1}
+
+case $METHOD in
+grpo) ;;
+*)
+    echo "quickstart_cpu.sh: error: METHOD '$METHOD' is unknown: use grpo" >&2
+    exit 2
+    ;;
+esac
+
+source recipes/common/cpu_env.sh
+python data_prep/build_arithmetic.py --output "$TASK_DIR" --pool "$POOL"
+mkdir -p "$OUT"
+OUT=$(realpath "$OUT")
+TASK_DIR=$(realpath "$TASK_DIR")
+RAY_DIR=$(mktemp -d "${TMPDIR:-/tmp}/vd.XXXXXX") # short: the path of Ray's sockets may have 107 characters
+export VERL_FILE_LOGGER_PATH=$OUT/verl_metrics.jsonl
+rm -f "$VERL_FILE_LOGGER_PATH" "$OUT/metrics.jsonl"
+
+DATA=(
+    data.train_files="$TASK_DIR/train.parquet"
+    data.val_files="$TASK_DIR/val.parquet"
+    data.train_batch_size="$TRAIN_BATCH"
+    data.max_prompt_length=16
+    data.max_response_length=14
+    data.seed="$SEED"
+    data.dataloader_num_workers=0
+)
+MODEL=(
+    actor_rollout_ref.model.path="$TASK_DIR/model"
+    actor_rollout_ref.model.external_lib=verl_dots.cpu.backend
+    +actor_rollout_ref.model.override_config.attn_implementation=sdpa
+    actor_rollout_ref.model.use_remove_padding=False
+    actor_rollout_ref.model.enable_gradient_checkpointing=False
+)
+ACTOR=(
+    actor_rollout_ref.actor.strategy=fsdp2
+    actor_rollout_ref.actor.use_torch_compile=False
+    actor_rollout_ref.actor.fsdp_config.use_torch_compile=False
+    +actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=fp32
+    +actor_rollout_ref.actor.fsdp_config.mixed_precision.reduce_dtype=fp32
+    actor_rollout_ref.actor.ppo_mini_batch_size="$MINI_BATCH"
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=$((MINI_BATCH * ROLLOUTS))
+    actor_rollout_ref.actor.optim.lr=3e-4
+    "actor_rollout_ref.actor.optim.betas=[0.9,0.99]"
+    actor_rollout_ref.actor.optim.weight_decay=0.0
+    actor_rollout_ref.actor.clip_ratio=0.2
+    actor_rollout_ref.actor.use_kl_loss=False
+    actor_rollout_ref.actor.loss_agg_mode=token-mean
+    actor_rollout_ref.actor.data_loader_seed="$SEED"
+)
+ROLLOUT=(
+    actor_rollout_ref.rollout.name=dots_cpu
+    actor_rollout_ref.rollout.n="$ROLLOUTS"
+    actor_rollout_ref.rollout.seed="$SEED"
+    actor_rollout_ref.rollout.dtype=float64
+    actor_rollout_ref.rollout.temperature=1.0
+    actor_rollout_ref.rollout.val_kwargs.temperature=1.0
+    actor_rollout_ref.rollout.val_kwargs.do_sample=True
+    actor_rollout_ref.rollout.tensor_model_parallel_size=1
+    actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=$((TRAIN_BATCH * ROLLOUTS))
+    actor_rollout_ref.rollout.agent.num_workers=1
+    actor_rollout_ref.rollout.agent.default_agent_loop=dots_cpu_agent
+    +actor_rollout_ref.rollout.agent.agent_loop_manager_class=verl_dots.cpu.agent_loop.PartitionedAgentLoopManager
+)
+ALGORITHM=(
+    algorithm.adv_estimator=grpo
+    algorithm.norm_adv_by_std_in_grpo=True
+    algorithm.use_kl_in_reward=False
+    reward.custom_reward_function.path=verl_dots/cpu/arithmetic/reward.py
+    reward.num_workers=1
+)
+TRAINER=(
+    trainer.use_v1=True
+    trainer.v1.trainer_mode=sync
+    trainer.v1.sampler.custom_sampler.path=pkg://verl_dots.cpu.replay_buffer
+    trainer.v1.sampler.custom_sampler.name=FastReplayBuffer
+    trainer.device=cpu
+    trainer.n_gpus_per_node=1
+    trainer.nnodes=1
+    trainer.total_epochs=1000000 # total_training_steps ends the run
+    trainer.total_training_steps="$STEPS"
+    trainer.val_before_train=True
+    trainer.test_freq="$TEST_FREQ"
+    trainer.save_freq="$SAVE_FREQ"
+    trainer.resume_mode=disable
+    trainer.default_local_dir="$OUT/checkpoints"
+    "trainer.logger=[console,file]"
+    trainer.project_name=quickstart
+    trainer.experiment_name="$METHOD"
+    transfer_queue.backend.SimpleStorage.num_data_storage_units=1
+    # Ray counts logical resources: three CPUs a rank and the rest of the actors, whatever the machine has, and an
+    # accelerator that does not exist, because verl counts nothing else.
+    +ray_kwargs.ray_init.address=local
+    ray_kwargs.ray_init.num_cpus=8
+    +ray_kwargs.ray_init.resources.NPU=1
+    +ray_kwargs.ray_init._temp_dir="$RAY_DIR"
+    +ray_kwargs.ray_init.include_dashboard=False
+    +ray_kwargs.ray_init.object_store_memory=500000000
+    hydra.run.dir="$OUT/hydra"
+)
+DOTS=()
+
+python -m verl_dots.cpu.watch --out "$OUT" --steps "$STEPS" -- \
+    python -m verl.trainer.main_ppo \
+    "${DATA[@]}" "${MODEL[@]}" "${ACTOR[@]}" "${ROLLOUT[@]}" "${ALGORITHM[@]}" "${TRAINER[@]}" "${DOTS[@]}" "$@"
+rm -rf "$RAY_DIR"
