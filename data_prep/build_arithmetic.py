@@ -112,9 +112,7 @@ def cached_model(warm: WarmStart, cache: Path, threads: int, console: Console) -
     return folder
 
 
-def build(
-    output: Path, settings: dict, model_dir: Path, train: list, val: list, threads: int, console: Console
-) -> dict:
+def build(output: Path, settings: dict, model_dir: Path, train: list, val: list, threads: int, console: Console) -> dict:
     """Write all files, the manifest last, and return it."""
     import pandas as pd
     import torch

@@ -10,6 +10,7 @@ modules is imported.
 `decoding`              batched sampling with a KV cache; one random stream per request. Needs neither verl nor Ray
 `server`                the rollout server, a Ray actor around `decoding`
 `replica`               what verl's trainer and its FSDP worker see of that server
+`seeding`               the seed of a rollout: question, number in its group, policy version, partition, occurrence
 `agent_loop`            verl's single-turn agent loop plus a seed per rollout, so that a run repeats exactly
 `replay_buffer`         verl's store of current trajectories, polled every 50 ms and read in submission order
 `backend`               registers the four above; recipes set `actor_rollout_ref.model.external_lib=verl_dots.cpu.backend`

@@ -1,13 +1,9 @@
 """verl's single-turn agent loop, with a seed for every rollout. Importing this module registers `dots_cpu_agent`.
 
 verl sends the rollout server prompt ids and a random request id. A run repeats only if the randomness of a rollout
-depends on what the rollout is, so the seed is derived from the question, the rollout's number in its group, the policy
-version, the partition, the occurrence (the same question may be submitted several times in one step) and
-`actor_rollout_ref.rollout.seed`.
+depends on what the rollout is (`verl_dots.cpu.seeding`).
 """
 
-import hashlib
-import json
 from typing import Any
 
 from tensordict import TensorDict
@@ -16,18 +12,11 @@ from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentL
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
 from verl.utils import tensordict_utils as tu
 
+from verl_dots.cpu.seeding import rollout_seed
 from verl_dots.types import question_id_of_row
 
 PARTITION_FIELD = "__partition__"
 OCCURRENCE_FIELD = "__occurrence__"
-
-
-def rollout_seed(
-    question_id: str, rollout: int, policy_version: int, partition: str, occurrence: int, run_seed: int
-) -> int:
-    """A seed in [0, 2**63) that depends on all arguments and on nothing else."""
-    identity = json.dumps([question_id, rollout, policy_version, partition, occurrence, run_seed])
-    return int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8], "big") >> 1
 
 
 @register("dots_cpu_agent")

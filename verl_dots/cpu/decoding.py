@@ -157,9 +157,7 @@ class BatchDecoder:
         self.detokenize = detokenize
 
     @torch.inference_mode()
-    def decode(
-        self, requests: Sequence[Request], aborted: Callable[[], bool] = lambda: False
-    ) -> list[Completion]:
+    def decode(self, requests: Sequence[Request], aborted: Callable[[], bool] = lambda: False) -> list[Completion]:
         """Sample a response for every request; results in the order of the requests.
 
         `aborted` is asked after every token; once true, unfinished requests come back with what they have.
@@ -207,9 +205,7 @@ class BatchDecoder:
                 continue
             completion.tokens.append(token)
             completion.log_probs.append(log_prob)
-            completion.finished = len(completion.tokens) >= request.max_tokens or self._ends(
-                request, completion.tokens
-            )
+            completion.finished = len(completion.tokens) >= request.max_tokens or self._ends(request, completion.tokens)
 
     def _ends(self, request: Request, tokens: list[int]) -> bool:
         if tokens[-1] in request.stop_token_ids or (tokens[-1] in self.end_ids and not request.ignore_eos):

@@ -49,9 +49,7 @@ class RolloutServer:
         self.rejecting = self.aborting = self.decoding = False
         self.loop: asyncio.Task | None = None
 
-    async def generate(
-        self, prompt_ids: list[int], sampling_params: dict, request_id: str, **inputs
-    ) -> TokenOutput:
+    async def generate(self, prompt_ids: list[int], sampling_params: dict, request_id: str, **inputs) -> TokenOutput:
         """Sample one response.
 
         Raises ValueError for images, video or audio, and for sampling parameters that are not supported.

@@ -38,7 +38,5 @@ def rows(problems: Problems, split: str) -> list[dict]:
                 "grade": int(grade),
             },
         }
-        for index, (question, answer, grade) in enumerate(
-            zip(problems.questions(), answers, problems.length, strict=True)
-        )
+        for index, (question, answer, grade) in enumerate(zip(problems.questions(), answers, problems.length, strict=True))
     ]

@@ -48,6 +48,6 @@ def success_histogram(rates: np.ndarray) -> dict[str, float]:
 def embed_questions(model: PreTrainedModel, questions: list[str]) -> np.ndarray:
     """The model's last hidden states, averaged over the question's tokens. # (N, width) float32"""
     ids = torch.from_numpy(encode_questions(questions))
-    return torch.cat(
-        [model.model(input_ids=batch).last_hidden_state.mean(dim=1) for batch in ids.split(BATCH)]
-    ).float().numpy()
+    return (
+        torch.cat([model.model(input_ids=batch).last_hidden_state.mean(dim=1) for batch in ids.split(BATCH)]).float().numpy()
+    )

@@ -44,9 +44,7 @@ class Problems:
         symbols = np.array(list(OPERATIONS) + [FILLER])  # NONE is the last one
         digits = np.where(self.operation == NONE, FILLER, self.operand.astype(str))  # (N, L)
         pairs = np.char.add(symbols[self.operation], digits)  # (N, L)
-        return [
-            f"{start % 10}{start // 10}{''.join(row)}=" for start, row in zip(self.start, pairs, strict=True)
-        ]
+        return [f"{start % 10}{start // 10}{''.join(row)}=" for start, row in zip(self.start, pairs, strict=True)]
 
     def answers(self, values: np.ndarray) -> list[str]:
         """Write running values (N, L) as the response that spells them."""
@@ -137,9 +135,7 @@ def draw_distinct(mix: Mix, size: int, rng: np.random.Generator) -> Problems:
     raise ValueError(f"only {len(rows)} distinct questions found, {size} asked for: ask for fewer")
 
 
-def running_values(
-    problems: Problems, slips: Slips | None = None, rng: np.random.Generator | None = None
-) -> np.ndarray:
+def running_values(problems: Problems, slips: Slips | None = None, rng: np.random.Generator | None = None) -> np.ndarray:
     """The value after every operation, with errors where `slips` says so. # (N, L) int64, 0..99
 
     Beyond a problem's length the value repeats.
