@@ -3,6 +3,7 @@
 import asyncio
 import os
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -37,7 +38,12 @@ class RolloutServer:
             model_config.path, dtype=getattr(torch, config.dtype), attn_implementation="sdpa"
         ).eval()
         tokenizer = AutoTokenizer.from_pretrained(model_config.path)
-        self.decoder = BatchDecoder(self.model, _end_ids(self.model.config, tokenizer), 0, tokenizer.decode)
+        self.decoder = BatchDecoder(
+            self.model,
+            _end_ids(self.model.config, tokenizer),
+            pad_id=0,
+            detokenize=partial(tokenizer.decode, skip_special_tokens=True),
+        )
         # Requests normally bring a seed (verl_dots.cpu.agent_loop); the others get one from here.
         self.seeds = np.random.default_rng([config.seed, replica_rank])
         self.global_steps: int | None = None
