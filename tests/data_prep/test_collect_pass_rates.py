@@ -1,0 +1,317 @@
+"""data_prep/collect_pass_rates.py: how often a real (small) model solves real questions; resumable, divisible, honest."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from collect_pass_rates import main
+from conftest import ROOT, SAMPLES, read_json
+from rollouts import labels as labels_format
+from rollouts.chunks import Shard, seed_of
+
+from verl_dots.types import question_id
+
+SCRIPT = ROOT / "data_prep" / "collect_pass_rates.py"
+REWARD = "verl_dots.cpu.arithmetic.reward:compute_score"
+QUESTIONS = 48
+
+
+@pytest.fixture(scope="module")
+def arithmetic(tmp_path_factory):
+    """The quickstart's questions and warm-started model. The warm start takes a minute and is cached on the machine."""
+    from build_arithmetic import main as build
+
+    folder = tmp_path_factory.mktemp("arithmetic")
+    build(["--output", str(folder), "--train-size", str(QUESTIONS), "--val-size", "8"])
+    return folder
+
+
+def options(arithmetic, output, *more):
+    words = ["--questions", arithmetic / "train.parquet", "--model", arithmetic / "model", "--output", output]
+    words += ["--policy", "small", "--reward", REWARD, "--rollouts", 8, "--max-tokens", 13, "--chunk-size", 12]
+    return [*map(str, words), "--batch-size", "96", "--dtype", "float32", *map(str, more)]
+
+
+def collect(run, arithmetic, output, *more):
+    code, out, err = run(main, *options(arithmetic, output, *more))
+    assert code == 0, err
+    return out
+
+
+@pytest.fixture(scope="module")
+def whole(arithmetic, tmp_path_factory):
+    """The labels of one undisturbed run, and its folder."""
+    output = tmp_path_factory.mktemp("whole") / "labels.parquet"
+    command = [sys.executable, SCRIPT, *options(arithmetic, output)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return output, pd.read_parquet(output), done
+
+
+class TestRollouts:
+    def test_the_labels(self, arithmetic, whole):
+        output, labels, done = whole
+        assert pq.read_schema(output).remove_metadata().equals(labels_format.SCHEMA)
+        questions = pd.read_parquet(arithmetic / "train.parquet")
+        assert labels["question_id"].tolist() == [info["question_id"] for info in questions["extra_info"]]
+        assert set(labels["policy"]) == {"small"}
+        assert set(labels["trials"]) == {8}
+        assert labels["successes"].between(0, 8).all()
+        assert (labels["successes"] == labels["successes"].round()).all()
+        assert labels["mean_length"].between(2, 13).all()
+        assert "tokens/s" in done.stdout
+
+    def test_they_agree_with_another_measurement(self, arithmetic, whole):
+        """The same model through the decoder of the CPU rollout server: other code, other random numbers."""
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        from verl_dots.cpu.arithmetic.measure import success_rates
+
+        questions = pd.read_parquet(arithmetic / "train.parquet")
+        model = AutoModelForCausalLM.from_pretrained(arithmetic / "model", dtype=torch.float64).eval()
+        texts = [info["question"] for info in questions["extra_info"]]
+        truths = [truth["ground_truth"] for truth in questions["reward_model"]]
+        other = success_rates(model, texts, truths, samples=16, seed=3)  # (N,)
+        ours = (whole[1]["successes"] / whole[1]["trials"]).to_numpy()
+        # Standard error of the difference of the means: below sqrt(.25 / 8 / 48 + .25 / 16 / 48) = 0.03
+        assert abs(ours.mean() - other.mean()) < 0.1
+        assert np.corrcoef(ours, other)[0, 1] > 0.8
+        assert ours.std() > 0.2  # some are hard, some are easy: otherwise the correlation would mean nothing
+
+    def test_the_manifest(self, whole):
+        output, labels, _ = whole
+        manifest = read_json(output.with_suffix(".json"))
+        assert manifest["questions"] == len(labels) == QUESTIONS
+        assert manifest["settings"]["rollouts"] == 8
+        assert manifest["settings"]["engine"] == "transformers"
+        assert manifest["question_file"]["sha256"]
+        assert manifest["mean_success_rate"] == pytest.approx((labels["successes"] / 8).mean(), abs=1e-4)
+
+    def test_a_second_run_generates_nothing(self, run, arithmetic, whole):
+        output, labels, _ = whole
+        out = collect(run, arithmetic, output)
+        assert "tokens/s" not in out
+        assert pd.read_parquet(output).equals(labels)
+
+    def test_a_killed_run_continues_where_it_was(self, run, arithmetic, whole, tmp_path):
+        output = tmp_path / "labels.parquet"
+        process = subprocess.Popen([sys.executable, SCRIPT, *options(arithmetic, output)], stdout=subprocess.DEVNULL)
+        parts = output.with_suffix(".parts")
+        while not list(parts.glob("chunk-*.parquet")):
+            assert process.poll() is None, "it ended before its first chunk"
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        kept = {path: path.stat().st_mtime_ns for path in parts.glob("chunk-*.parquet")}
+        assert not output.exists()
+        assert len(kept) < QUESTIONS / 12
+        collect(run, arithmetic, output)
+        assert {path: path.stat().st_mtime_ns for path in kept} == kept
+        assert pd.read_parquet(output).equals(whole[1])
+
+    def test_other_settings_are_not_mixed_in(self, run, arithmetic, whole):
+        output, labels, _ = whole
+        code, _, err = run(main, *options(arithmetic, output, "--temperature", 0.5))
+        assert (code, err.count("\n")) == (2, 1)
+        assert "temperature 1.0, not 0.5" in err
+        assert pd.read_parquet(output).equals(labels)
+
+    def test_shards_make_the_same_labels(self, run, arithmetic, whole, tmp_path):
+        output = tmp_path / "labels.parquet"
+        out = collect(run, arithmetic, output, "--shard", "1/2")
+        assert "2 of 4 chunks are still to come" in out
+        assert not output.exists()
+        collect(run, arithmetic, output, "--shard", "0/2")
+        assert pd.read_parquet(output).equals(whole[1])
+
+    def test_data_parallel_processes_make_the_same_labels(self, run, arithmetic, whole, tmp_path):
+        output = tmp_path / "labels.parquet"
+        collect(run, arithmetic, output, "--data-parallel", 2)
+        assert pd.read_parquet(output).equals(whole[1])
+
+    def test_a_failing_process_is_told(self, run, arithmetic, tmp_path):
+        code, _, err = run(main, *options(arithmetic, tmp_path / "l.parquet", "--data-parallel", 2, "--model", "/nowhere"))
+        assert code == 2
+        assert "2 of 2 processes failed" in err
+
+    def test_greedy(self, run, arithmetic, tmp_path):
+        output = tmp_path / "labels.parquet"
+        collect(run, arithmetic, output, "--temperature", 0)
+        assert set(pd.read_parquet(output)["successes"]) == {0.0, 8.0}
+
+    def test_rewards_are_scaled_and_add_up(self, run, arithmetic, whole, tmp_path, monkeypatch):
+        (tmp_path / "graded.py").write_text(
+            f"from {REWARD.partition(':')[0]} import compute_score as right\n"
+            "def score(**kwargs):\n    return {'score': right(**kwargs) * 3 - 1, 'other': 1}\n"
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+        output = tmp_path / "labels.parquet"
+        collect(run, arithmetic, output, "--reward", "graded:score", "--reward-range", -1, 2)
+        assert pd.read_parquet(output)["successes"].tolist() == whole[1]["successes"].tolist()
+
+    def test_a_question_that_occurs_twice_is_asked_once(self, run, arithmetic, tmp_path):
+        frame = pd.read_parquet(arithmetic / "train.parquet").head(5)
+        pd.concat([frame, frame]).to_parquet(tmp_path / "twice.parquet")
+        output = tmp_path / "labels.parquet"
+        collect(run, arithmetic, output, "--questions", tmp_path / "twice.parquet")
+        assert len(pd.read_parquet(output)) == 5
+
+    @pytest.mark.parametrize(
+        ("more", "words"),
+        [
+            (("--rollouts", 0), "--rollouts 0: must be at least 1"),
+            (("--temperature", -1), "--temperature -1"),
+            (("--top-p", 0), "--top-p 0"),
+            (("--shard", "2/2"), "--shard '2/2': give i/n"),
+            (("--shard", "half"), "--shard 'half': give i/n"),
+            (("--reward", "nowhere:at_all"), "--reward 'nowhere:at_all'"),
+            (("--reward", "math"), "no colon"),
+            (("--reward-range", 1, 0), "--reward-range"),
+            (("--max-tokens", 1000), "--max-tokens 1000 more than the model's 64 positions"),
+            (("--model", "/nowhere"), "model '/nowhere': its tokenizer cannot be loaded"),
+            (("--questions", "/nowhere.parquet"), "no such file"),
+            (("--engine", "vllm"), "vLLM is not installed"),
+            (("--engine", "fast"), "invalid choice: 'fast'"),
+        ],
+    )
+    def test_bad_options(self, run, arithmetic, tmp_path, more, words):
+        if more == ("--engine", "vllm") and importlib.util.find_spec("vllm"):
+            pytest.skip("vLLM is installed here")
+        code, _, err = run(main, *options(arithmetic, tmp_path / "labels.parquet", *more))
+        assert (code, err.count("\n")) == (2, 1)
+        assert words in err
+        assert not (tmp_path / "labels.parquet").exists()
+
+    def test_a_file_that_is_no_question_file(self, run, arithmetic, tmp_path):
+        pd.DataFrame({"question": ["q"]}).to_parquet(tmp_path / "x.parquet")
+        code, _, err = run(
+            main, *options(arithmetic, tmp_path / "labels.parquet", "--questions", tmp_path / "x.parquet")
+        )
+        assert code == 2
+        assert "no column 'prompt': it has question" in err
+
+
+@pytest.mark.parametrize(("shard", "parts"), [(Shard(), 3), (Shard(1, 2), 4), (Shard(2, 3), 1)])
+def test_a_divided_shard_covers_itself(shard, parts):
+    chunks = range(100)
+    whole = {number for number in chunks if number % shard.count == shard.index}
+    divided = [{n for n in chunks if n % part.count == part.index} for part in shard.split(parts)]
+    assert set.union(*divided) == whole
+    assert sum(map(len, divided)) == len(whole)
+
+
+def test_chunks_have_seeds_of_their_own():
+    seeds = {seed_of(seed, chunk) for seed in range(3) for chunk in range(200)}
+    assert len(seeds) == 600
+    assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+class TestPublished:
+    ROWS = [
+        {"question": "What is $1+1$?", "failures": 3, "attempts": 4, "solved": 1},
+        {"question": "What is $2+2$?", "failures": 0, "attempts": 4, "solved": 4},
+        {"question": " What is $1+1$?\n", "failures": 1, "attempts": 2, "solved": 1},
+    ]
+
+    def import_rows(self, run, tmp_path, rows, *more):
+        (tmp_path / "rates.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        arguments = ("--import", tmp_path / "rates.jsonl", "--output", tmp_path / "labels.parquet", "--policy", "m")
+        return run(main, *arguments, *more)
+
+    @pytest.mark.parametrize(
+        "columns",
+        [
+            ("--failures-column", "failures", "--attempts-column", "attempts"),
+            ("--successes-column", "solved", "--attempts-column", "attempts"),
+        ],
+    )
+    def test_counts_become_labels_and_repeats_add_up(self, run, tmp_path, columns):
+        code, out, err = self.import_rows(run, tmp_path, self.ROWS, *columns)
+        assert code == 0, err
+        labels = pd.read_parquet(tmp_path / "labels.parquet")
+        assert labels["question_id"].tolist() == [question_id("What is $1+1$?"), question_id("What is $2+2$?")]
+        assert labels[["successes", "trials"]].values.tolist() == [[2, 6], [4, 4]]
+        assert labels["mean_length"].isna().all()
+        assert pq.read_schema(tmp_path / "labels.parquet").remove_metadata().equals(labels_format.SCHEMA)
+        assert "2 questions, m solves 66.7%" in out
+
+    def test_one_number_of_attempts(self, run, tmp_path):
+        code, _, err = self.import_rows(run, tmp_path, self.ROWS, "--successes-column", "solved", "--attempts", 8)
+        assert code == 0, err
+        assert pd.read_parquet(tmp_path / "labels.parquet")["trials"].tolist() == [16, 8]
+
+    def test_several_files(self, run, tmp_path):
+        for name, rows in (("a", self.ROWS[:2]), ("b", self.ROWS[2:])):
+            pd.DataFrame(rows).to_parquet(tmp_path / f"{name}.parquet")
+        code, _, err = run(
+            main, "--import", tmp_path / "a.parquet", tmp_path / "b.parquet", "--output", tmp_path / "labels.parquet",
+            "--policy", "m", "--failures-column", "failures", "--attempts-column", "attempts",
+        )  # fmt: skip
+        assert code == 0, err
+        assert pd.read_parquet(tmp_path / "labels.parquet")["trials"].tolist() == [6, 4]
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            ({"failures": 5}, "1 rows with 'failures' outside 0 to the attempts, the first is row 0: 5"),
+            ({"failures": -1}, "outside 0 to the attempts"),
+            ({"failures": None}, "not a number"),
+            ({"failures": "many"}, "not a number"),
+            ({"attempts": 0, "failures": 0}, "'attempts' below 1"),
+            ({"attempts": 4.5}, "'attempts' not whole"),
+            ({"question": ""}, "without a question"),
+            ({"question": None}, "without a question"),
+        ],
+    )
+    def test_impossible_counts(self, run, tmp_path, change, words):
+        rows = [{**self.ROWS[0], **change}, *self.ROWS[1:]]
+        columns = ("--failures-column", "failures", "--attempts-column", "attempts")
+        code, _, err = self.import_rows(run, tmp_path, rows, *columns)
+        assert (code, err.count("\n")) == (2, 1)
+        assert words in err
+        assert not (tmp_path / "labels.parquet").exists()
+
+    @pytest.mark.parametrize(
+        ("columns", "words"),
+        [
+            ((), "exactly one of --failures-column and --successes-column"),
+            (("--failures-column", "failures"), "exactly one of --attempts-column and --attempts"),
+            (("--failures-column", "fails", "--attempts", 4), "no column 'fails': it has attempts, failures, question"),
+            (("--failures-column", "failures", "--attempts", 4, "--question-column", "q"), "no column 'q'"),
+        ],
+    )
+    def test_columns(self, run, tmp_path, columns, words):
+        code, _, err = self.import_rows(run, tmp_path, self.ROWS, *columns)
+        assert (code, err.count("\n")) == (2, 1)
+        assert words in err
+
+    def test_ids_join_with_question_files(self, run, tmp_path):
+        """The point of the id: labels published elsewhere meet the questions of a training file."""
+        from build_questions import main as build
+
+        assert run(build, "gsm8k", "--local-file", SAMPLES / "gsm8k.jsonl", "--output", tmp_path / "q.parquet")[0] == 0
+        questions = pd.read_parquet(tmp_path / "q.parquet")["extra_info"]
+        rows = [{"question": f"  {info['question']} ", "failures": 1, "attempts": 2} for info in questions]
+        columns = ("--failures-column", "failures", "--attempts-column", "attempts")
+        assert self.import_rows(run, tmp_path, rows, *columns)[0] == 0
+        ids = pd.read_parquet(tmp_path / "labels.parquet")["question_id"].tolist()
+        assert ids == [info["question_id"] for info in questions]
+
+    def test_a_policy_is_needed(self, run, tmp_path):
+        code, _, err = run(main, "--import", "x.parquet", "--output", tmp_path / "l.parquet")
+        assert code == 2
+        assert "--policy" in err
+
+
+def test_neither_a_model_nor_a_file(run, tmp_path):
+    code, _, err = run(main, "--output", tmp_path / "l.parquet")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "--questions is missing" in err
