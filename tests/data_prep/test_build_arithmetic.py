@@ -1,34 +1,22 @@
 """The arithmetic task's builder: complete output, instant second run, one-line errors. The warm start is cut short."""
 
-import importlib.util
 import json
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from build_arithmetic import main
 
 from verl_dots.cpu.arithmetic import settings, warm_start
 from verl_dots.embeddings import EmbeddingTable
 from verl_dots.types import question_id
 
-SCRIPT = Path(__file__).parents[2] / "data_prep" / "build_arithmetic.py"
 SMALL = ["--train-size", "40", "--val-size", "10", "--width", "16", "--layers", "1", "--heads", "2"]
 
 
 @pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("build_arithmetic", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def built(script, tmp_path_factory):
+def built(tmp_path_factory):
     """Output folder, cache folder, and how often a warm start ran."""
     folder = tmp_path_factory.mktemp("built")
     runs = []
@@ -41,7 +29,7 @@ def built(script, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(settings.STAGES, "tens_slip", (replace(settings.STAGES["tens_slip"][0], steps=3),))
         patch.setattr(warm_start, "warm_start", counted)
-        script.main(["--output", str(folder / "x"), "--cache", str(folder / "cache"), *SMALL])
+        main(["--output", str(folder / "x"), "--cache", str(folder / "cache"), *SMALL])
         yield folder, runs
 
 
@@ -88,22 +76,22 @@ def test_model_loads_as_verl_loads_it(built):
     assert AutoModelForCausalLM.from_pretrained(folder).config.vocab_size == len(AutoTokenizer.from_pretrained(folder))
 
 
-def test_second_run_does_nothing_and_another_pool_reuses_the_model(built, script):
+def test_second_run_does_nothing_and_another_pool_reuses_the_model(built):
     folder, runs = built
     before = {path: path.stat().st_mtime_ns for path in (folder / "x").rglob("*")}
-    script.main(["--output", str(folder / "x"), "--cache", str(folder / "cache"), *SMALL])
+    main(["--output", str(folder / "x"), "--cache", str(folder / "cache"), *SMALL])
     assert {path: path.stat().st_mtime_ns for path in (folder / "x").rglob("*")} == before
-    script.main(["--output", str(folder / "y"), "--pool", "y", "--cache", str(folder / "cache"), *SMALL])
+    main(["--output", str(folder / "y"), "--pool", "y", "--cache", str(folder / "cache"), *SMALL])
     assert len(runs) == 1
     assert (folder / "y" / "model" / "model.safetensors").read_bytes() == (
         folder / "x" / "model" / "model.safetensors"
     ).read_bytes()
 
 
-def test_an_interrupted_build_is_not_taken_for_a_finished_one(built, script):
+def test_an_interrupted_build_is_not_taken_for_a_finished_one(built):
     folder, runs = built
     (folder / "x" / "val.parquet").unlink()
-    script.main(["--output", str(folder / "x"), "--cache", str(folder / "cache"), *SMALL])
+    main(["--output", str(folder / "x"), "--cache", str(folder / "cache"), *SMALL])
     assert (folder / "x" / "val.parquet").is_file() and len(runs) == 1
 
 
@@ -115,10 +103,8 @@ def test_an_interrupted_build_is_not_taken_for_a_finished_one(built, script):
         (["--train-size", "0"], "train size 0 and val size 512 must be at least 1"),
     ],
 )
-def test_mistakes_are_one_line(arguments, message, tmp_path):
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--output", str(tmp_path / "x"), *arguments], capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert message in done.stderr and done.stderr.count("\n") == 1
+def test_mistakes_are_one_line(arguments, message, tmp_path, run):
+    code, _, error = run(main, "--output", tmp_path / "x", *arguments)
+    assert code == 2
+    assert message in error and error.count("\n") == 1
     assert not (tmp_path / "x").exists()
