@@ -176,8 +176,10 @@ def tool_version() -> str:
         return "source tree"
 
 
-def read_parquet(path: str | os.PathLike, required: Sequence[str] = ()) -> pandas.DataFrame:
-    """Read a parquet file that must have the columns ``required`` and at least one row.
+def read_parquet(
+    path: str | os.PathLike, required: Sequence[str] = (), ignored: Sequence[str] = ()
+) -> pandas.DataFrame:
+    """Read a parquet file that must have the columns ``required`` and at least one row; ``ignored`` ones are not read.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -185,6 +187,7 @@ def read_parquet(path: str | os.PathLike, required: Sequence[str] = ()) -> panda
     """
     import pandas
     import pyarrow
+    import pyarrow.parquet
 
     path = Path(path)
     if not path.exists():
@@ -192,7 +195,8 @@ def read_parquet(path: str | os.PathLike, required: Sequence[str] = ()) -> panda
     if path.is_file() and path.stat().st_size == 0:
         raise ValueError(f"{str(path)!r} is empty (0 bytes)")
     try:
-        frame = pandas.read_parquet(path)
+        names = pyarrow.parquet.read_schema(path).names if ignored else []
+        frame = pandas.read_parquet(path, columns=[name for name in names if name not in ignored] or None)
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, PermissionError | IsADirectoryError):
             raise

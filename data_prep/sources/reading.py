@@ -16,7 +16,7 @@ from verl_dots.files import describe_file, one_line, read_parquet
 Rows = list[Any]
 
 
-def read_local(path: str) -> Rows:
+def read_local(path: str, ignored: Sequence[str] = ()) -> Rows:
     """All rows of a ``.parquet``, ``.jsonl`` or ``.json`` file.
 
     A ``.json`` file may hold one array (DeepScaleR publishes that), or one object a line as ``.jsonl`` does.
@@ -27,7 +27,7 @@ def read_local(path: str) -> Rows:
     """
     suffix = Path(path).suffix
     if suffix == ".parquet":
-        return read_parquet(path).to_dict("records")
+        return read_parquet(path, ignored=ignored).to_dict("records")
     if suffix not in (".json", ".jsonl"):
         raise ValueError(f"{path!r} ends in {suffix or 'no suffix'}: give a .parquet, .jsonl or .json file")
     try:
@@ -76,7 +76,7 @@ def read_files(data_set: DataSet, paths: Sequence[str], split: str) -> tuple[lis
     """Rows of local files, as ``(split, rows)`` pairs, and what the manifest says of them."""
     parts = []
     for path in paths:
-        rows = read_local(path)
+        rows = read_local(path, data_set.ignored)
         check_columns(rows, data_set.columns, f"{path!r}")
         parts.append((split, rows))
     return parts, {"files": [describe_file(path) for path in paths], "split": split}
@@ -127,7 +127,8 @@ def _hub_parts(data_set: DataSet, splits: Sequence[str], commit: str) -> Iterato
 
     for split in splits:
         for config in data_set.configs:
-            rows = datasets.load_dataset(data_set.hub, config, split=split, revision=commit).to_list()
+            table = datasets.load_dataset(data_set.hub, config, split=split, revision=commit)
+            rows = table.remove_columns([name for name in data_set.ignored if name in table.column_names]).to_list()
             check_columns(rows, data_set.columns, f"{data_set.hub} ({config or 'default'}, {split})")
             yield split, rows
 

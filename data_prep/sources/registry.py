@@ -36,6 +36,7 @@ class DataSet:
         convert: a row of its format -> a Question.
         columns: what a row must have: one name out of each tuple.
         configs: configurations to read, all of them; (None,) if the repository has one only.
+        ignored: columns that are not read: long, and not used.
         file: a file of the repository to read instead of going through its configurations.
         evaluation: a benchmark, not a training set.
         levels: default of ``--levels``.
@@ -51,6 +52,7 @@ class DataSet:
     columns: tuple[tuple[str, ...], ...]
     revision: str = "main"
     configs: tuple[str | None, ...] = (None,)
+    ignored: tuple[str, ...] = ()
     file: str | None = None
     evaluation: bool = False
     levels: tuple[int, int] | None = None
@@ -100,6 +102,7 @@ DATA_SETS = {
             splits=("train",),
             convert=converters.deepmath,
             columns=(("question",), ("final_answer",)),
+            ignored=("r1_solution_1", "r1_solution_2", "r1_solution_3"),
             paper="8,192 questions drawn at random",
         ),
         DataSet(
@@ -119,6 +122,7 @@ DATA_SETS = {
                     "solution",
                 ),
             ),
+            ignored=("r1_response", "r1_reasoning_content", "o1_solution", "qwq_solution"),
             ability="science",
             drop_unscorable=True,
             paper="the 25,000 science questions of ProRL (arXiv 2505.24864), made from SCP-116K",
