@@ -10,7 +10,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-METHOD=${METHOD:-grpo}
+METHOD=${METHOD:-dots_rr}
+PRESET=${PRESET:-default} # default, paper or released
 STEPS=${STEPS:-80}
 SEED=${SEED:-1}
 OUT=${OUT:-outputs/quickstart}
@@ -21,11 +22,22 @@ MINI_BATCH=${MINI_BATCH:-8}
 ROLLOUTS=${ROLLOUTS:-8}
 TEST_FREQ=${TEST_FREQ:-20}
 SAVE_FREQ=${SAVE_FREQ:--1}
+RESUME=${RESUME:-disable} # auto: continue from the newest checkpoint in $OUT/checkpoints
 
+OVERLAY=('hydra.searchpath=[pkg://verl_dots.configs]' +dots="$PRESET" dots.seed="$SEED" +trainer.v1.sync.poll_interval=0.05)
 case $METHOD in
-grpo) ;;
+grpo) # verl's own trainer; its 2 s between polls would be most of a step of a small model
+    DOTS=(
+        trainer.v1.trainer_mode=sync
+        trainer.v1.sampler.custom_sampler.path=pkg://verl_dots.cpu.replay_buffer
+        trainer.v1.sampler.custom_sampler.name=FastReplayBuffer
+    )
+    ;;
+dots) DOTS=("${OVERLAY[@]}" dots.replay.enable=False) ;;
+rr) DOTS=("${OVERLAY[@]}" dots.selection.enable=False) ;;
+dots_rr) DOTS=("${OVERLAY[@]}") ;;
 *)
-    echo "quickstart_cpu.sh: error: METHOD '$METHOD' is unknown: use grpo" >&2
+    echo "quickstart_cpu.sh: error: METHOD '$METHOD' is unknown: use grpo, dots, rr or dots_rr" >&2
     exit 2
     ;;
 esac
@@ -94,9 +106,6 @@ ALGORITHM=(
 )
 TRAINER=(
     trainer.use_v1=True
-    trainer.v1.trainer_mode=sync
-    trainer.v1.sampler.custom_sampler.path=pkg://verl_dots.cpu.replay_buffer
-    trainer.v1.sampler.custom_sampler.name=FastReplayBuffer
     trainer.device=cpu
     trainer.n_gpus_per_node=1
     trainer.nnodes=1
@@ -105,7 +114,7 @@ TRAINER=(
     trainer.val_before_train=True
     trainer.test_freq="$TEST_FREQ"
     trainer.save_freq="$SAVE_FREQ"
-    trainer.resume_mode=disable
+    trainer.resume_mode="$RESUME"
     trainer.default_local_dir="$OUT/checkpoints"
     "trainer.logger=[console,file]"
     trainer.project_name=quickstart
@@ -121,7 +130,6 @@ TRAINER=(
     +ray_kwargs.ray_init.object_store_memory=500000000
     hydra.run.dir="$OUT/hydra"
 )
-DOTS=()
 
 python -m verl_dots.cpu.watch --out "$OUT" --steps "$STEPS" -- \
     python -m verl.trainer.main_ppo \

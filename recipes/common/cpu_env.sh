@@ -21,7 +21,7 @@ fi
 source "$VENV/bin/activate"
 
 export VERL_PLATFORM=cpu
-export VERL_USE_EXTERNAL_MODULES=verl_dots.integration.plugin # fails loudly, unlike the entry point
+export VERL_USE_EXTERNAL_MODULES=${VERL_USE_EXTERNAL_MODULES:-verl_dots.integration.plugin} # fails loudly, unlike the entry point
 export TQ_NUM_THREADS=2                                       # more, and TransferQueue writes hundreds of warnings a step
 export RAY_USAGE_STATS_ENABLED=0 RAY_DEDUP_LOGS=0 RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0
 export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false PYTHONUNBUFFERED=1 HYDRA_FULL_ERROR=1

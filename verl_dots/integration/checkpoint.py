@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
+SAVE_NOW = "save_now"
+"""A file of this name in the run folder asks for a checkpoint at the end of the running step; it is removed then."""
 ROWS_PER_FILE = 512
 _NARROW = {torch.int64: torch.int32}
 """Token ids and positions fit 32 bits; they are widened again when restored."""

@@ -13,6 +13,9 @@ from verl_dots.loss import behaviour_clip_loss, decoupled_clip_loss
 
 LOSS_MODES = ("dots_decoupled", "dots_behaviour")
 
+_VERL_NAMES = {"clip_fraction": "actor/pg_clipfrac", "approx_kl": "actor/ppo_kl"}
+"""What verl's own losses call the same quantities, so that dashboards keep working."""
+
 _accepted = False
 
 
@@ -79,4 +82,4 @@ def _clip_range(config) -> tuple[float, float]:
 def _aggregate(loss, mask, loss_agg_mode, config, metrics) -> tuple[torch.Tensor, dict[str, float]]:
     """verl's own reduction with its global batch information: the same whatever the micro-batches and ranks."""
     total = agg_loss(loss_mat=loss, loss_mask=mask, loss_agg_mode=loss_agg_mode, **config.global_batch_info)
-    return total, {f"actor/{name}": float(value) for name, value in metrics.items()}
+    return total, {_VERL_NAMES[name]: value for name, value in metrics.items()}

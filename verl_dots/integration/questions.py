@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from verl_dots.difficulty.observations import QuestionLog
 from verl_dots.integration import rows
 from verl_dots.replay import RolloutReplay
 from verl_dots.sampler import DifficultySampler
+from verl_dots.selection import selection_entropy, selection_probabilities
 from verl_dots.types import Draw, Observation
 
 logger = logging.getLogger(__name__)
@@ -35,9 +37,14 @@ class Pool:
     """
 
     def __init__(
-        self, sampler: DifficultySampler, estimator: DifficultyEstimator, question_log: QuestionLog, predictor_name: str
+        self,
+        config: DotsConfig,
+        sampler: DifficultySampler,
+        estimator: DifficultyEstimator,
+        question_log: QuestionLog,
+        predictor_name: str,
     ) -> None:
-        self.sampler, self.estimator, self.question_log = sampler, estimator, question_log
+        self.config, self.sampler, self.estimator, self.question_log = config, sampler, estimator, question_log
         self.predictor_name = predictor_name
         self.difficulty: np.ndarray | None = None
         self._position = {question: i for i, question in enumerate(sampler.pool)}
@@ -74,7 +81,7 @@ class Pool:
         text_of = dict(zip(reversed(ids), reversed(texts), strict=True))  # the first row of a question names it
         predictor, name = build_predictor(dots.predictor, sampler.pool, [text_of[question] for question in sampler.pool])
         estimator = DifficultyEstimator(predictor, sampler.pool, dots)
-        return cls(sampler, estimator, QuestionLog(folder), name)
+        return cls(dots, sampler, estimator, QuestionLog(folder), name)
 
     def dataloader(self, dataset) -> StatefulDataLoader:
         """verl's dataloader, drawing what the sampler was asked for (workers would prefetch, so there are none)."""
@@ -84,10 +91,17 @@ class Pool:
 
     def refresh(self, step: int, expected: int) -> dict[str, float]:
         """Predict anew before `step` and start a new order for the `expected` draws until the next refresh."""
+        start = time.monotonic()
         estimate = self.estimator.refresh(step)
         self.difficulty = estimate.difficulty
         self.sampler.refresh(estimate.difficulty, expected)
-        return dict(estimate.metrics)
+        entropy = 1.0
+        if estimate.difficulty is not None:
+            selection = self.config.selection
+            probabilities = selection_probabilities(estimate.difficulty, selection.target, selection.temperature)
+            entropy = selection_entropy(probabilities)
+        seconds = time.monotonic() - start
+        return {**estimate.metrics, "dots/selection_entropy": entropy, "dots/refresh_seconds": seconds}
 
     def predictions(self, draws: Sequence[Draw]) -> list[float | None]:
         """The current estimate for the drawn questions."""

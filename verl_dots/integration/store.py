@@ -74,5 +74,5 @@ def copy_field(keys: Sequence[str], source: str, target: str) -> None:
 
 
 def row_sums(keys: Sequence[str], field: str) -> torch.Tensor:
-    """A small dense field of the rows as a matrix (len(keys), width)."""
-    return torch.as_tensor(read(keys, [field])[field])
+    """A field of equal length in every row as a matrix (len(keys), width); TransferQueue may hand it out as jagged."""
+    return torch.stack(list(read(keys, [field])[field].unbind()))

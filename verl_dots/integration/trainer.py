@@ -119,7 +119,7 @@ class DotsTrainer(PPOTrainerSync):
         if self.pool is not None:
             return self._submit(self.pool.sampler.request(size))
         batch = self._next_train_batch(size)
-        return self._submit(rows.draws_of_batch(batch["extra_info"].tolist(), batch["raw_prompt"].tolist()), batch)
+        return self._submit(rows.draws_of_batch(list(batch["extra_info"]), list(batch["raw_prompt"])), batch)
 
     def _submit(self, draws: list[Draw], batch=None) -> int:
         """Hand the drawn questions to the rollout engine; `batch` holds them when verl's own sampler fetched them."""
@@ -127,7 +127,7 @@ class DotsTrainer(PPOTrainerSync):
             batch = self._fetch_one_gen_batch()  # our batch sampler yields exactly what was requested last
             tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
         tu.assign_non_tensor_stack(batch, rows.OCCURRENCE, [draw.occurrence for draw in draws])
-        uids = [str(uid) for uid in batch["uid"].tolist()]
+        uids = [str(uid) for uid in batch["uid"]]
         self.now.submitted(uids, draws, None if self.pool is None else self.pool.predictions(draws))
         return self._submit_batch_to_rollout(batch)
 
@@ -281,6 +281,8 @@ class DotsTrainer(PPOTrainerSync):
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
         metrics.update(self.now.save_metrics)
         self.metrics_log.append(global_steps, metrics)
+        if self.pool is not None and global_steps >= self.total_training_steps:
+            self.pool.question_log.flush()
         self.now.trained_rows = store.handle(batch.keys, batch.tags)
         retained = {key for group in self.rollout_replay for key in group.keys}
         batch.keys = store.keys_to_clear([key for key in batch.keys if key not in retained])
@@ -302,6 +304,15 @@ class DotsTrainer(PPOTrainerSync):
         """verl PPOTrainer._save_checkpoint: ours first, since verl's last act marks the checkpoint complete."""
         self.now.save_metrics = checkpoint.save(self)
         super()._save_checkpoint()
+
+    def on_step_end(self) -> None:
+        """verl hook after a step and its checkpoint: save on request too (a job that is about to lose its machine)."""
+        request = checkpoint.run_folder(self.config) / checkpoint.SAVE_NOW
+        if request.exists():
+            if not self.now.save_metrics:
+                self._save_checkpoint()
+            request.unlink()
+        super().on_step_end()
 
     def _load_checkpoint(self) -> None:
         """verl PPOTrainer._load_checkpoint: then our state, or a clean start of our logs."""
