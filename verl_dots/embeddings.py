@@ -1,9 +1,10 @@
 """Question vectors on disk, by question id: ``X.safetensors`` and its manifest ``X.json``.
 
-The file holds ``embeddings`` float16 (N, D) and ``question_id`` uint8 (N, 16), the 16 bytes behind the 32 hex digits.
-It is memory-mapped: opening a million questions costs one pass over the pages, no copy.
+The file holds ``embeddings`` float16 (N, D), ``question_id`` uint8 (N, 16), the 16 bytes behind the 32 hex digits, and
+optionally ``side`` float32 (N, S): numeric columns of the question file (a pass rate of another model, a level), NaN where a
+question has none. It is memory-mapped: opening a million questions costs one pass over the pages, no copy.
 
-Shapes: N questions in the file, D dimensions, M questions asked for.
+Shapes: N questions in the file, D dimensions, S side features, M questions asked for.
 """
 
 from __future__ import annotations
@@ -36,10 +37,13 @@ class EmbeddingTable:
         (1, 384)
     """
 
-    def __init__(self, path: Path, vectors: np.ndarray, ids: np.ndarray, manifest: dict[str, Any]) -> None:
+    def __init__(
+        self, path: Path, vectors: np.ndarray, ids: np.ndarray, side: np.ndarray, manifest: dict[str, Any]
+    ) -> None:
         """Use :meth:`open`."""
         self.path = path
         self.vectors = vectors  # (N, D) float16, memory-mapped
+        self.side = side  # (N, S) float32, NaN where unknown
         self.manifest = manifest
         self._ids = ids  # (N, 16) uint8
         keys = _keys(ids)
@@ -61,15 +65,15 @@ class EmbeddingTable:
         path = Path(path)
         if not path.is_file():
             raise ValueError(f"no embeddings file {str(path)!r}: {_again(path)}")
-        vectors, ids = _map_tensors(path)
-        manifest = _checked_manifest(path, vectors.shape)
+        vectors, ids, side = _map_tensors(path)
+        manifest = _checked_manifest(path, vectors.shape, side.shape[1])
         bad = _first_not_finite(vectors)
         if bad is not None:
             raise ValueError(
                 f"{str(path)!r} has NaN or infinite values, first in row {bad} (question {ids[bad].tobytes().hex()}): "
                 f"{_again(path)}"
             )
-        return cls(path, vectors, ids, manifest)
+        return cls(path, vectors, ids, side, manifest)
 
     @property
     def dim(self) -> int:
@@ -80,6 +84,11 @@ class EmbeddingTable:
     def model(self) -> str:
         """What made the vectors, as recorded in the manifest."""
         return self.manifest["model"]
+
+    @property
+    def side_names(self) -> tuple[str, ...]:
+        """Names of the S side features."""
+        return tuple(self.manifest.get("side", ()))
 
     @property
     def question_ids(self) -> list[str]:
@@ -119,6 +128,8 @@ def write_embeddings(
     vectors: np.ndarray,
     *,
     model: str,
+    side: np.ndarray | None = None,
+    side_names: Sequence[str] = (),
     extra: dict[str, Any] | None = None,
 ) -> None:
     """Write vectors (N, D) and their manifest, whole or not at all.
@@ -128,6 +139,8 @@ def write_embeddings(
         question_ids: N distinct ids of 32 hex digits.
         vectors: (N, D), any float type; stored as float16.
         model: what made the vectors; loading a predictor compares it.
+        side: (N, S) side features, NaN where unknown.
+        side_names: their S distinct names.
         extra: further fields of the manifest.
 
     Raises:
@@ -152,9 +165,13 @@ def write_embeddings(
     bad = _first_not_finite(half)
     if bad is not None:
         raise ValueError(f"vector of question {question_ids[bad]} is NaN, infinite or beyond float16 (65504)")
+    tensors = {"embeddings": half, "question_id": np.ascontiguousarray(ids)}
+    if side_names:
+        assert side is not None and side.shape == (len(ids), len(side_names)) and len({*side_names}) == len(side_names)
+        tensors["side"] = np.ascontiguousarray(side, dtype=np.float32)
     with atomic_path(path) as temporary:
-        save_file({"embeddings": half, "question_id": np.ascontiguousarray(ids)}, temporary)
-    write_manifest(path, model=model, count=len(ids), dim=half.shape[1], **(extra or {}))
+        save_file(tensors, temporary)
+    write_manifest(path, model=model, count=len(ids), dim=half.shape[1], side=list(side_names), **(extra or {}))
 
 
 def _again(path: Path) -> str:
@@ -166,8 +183,8 @@ def _keys(ids: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(ids).view(f"S{ID_BYTES}").reshape(-1)
 
 
-def _map_tensors(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Memory-map both tensors, after the safetensors library has checked the file's structure."""
+def _map_tensors(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Map embeddings, ids and side features, after the safetensors library has checked the file's structure."""
     try:
         with safe_open(path, framework="numpy") as stream:
             names = set(stream.keys())
@@ -178,30 +195,36 @@ def _map_tensors(path: Path) -> tuple[np.ndarray, np.ndarray]:
     with open(path, "rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         header = json.loads(stream.read(length))
-    vectors, ids = header["embeddings"], header["question_id"]
+    vectors, ids, side = header["embeddings"], header["question_id"], header.get("side")
     rows = vectors["shape"][0] if vectors["shape"] else 0
     right = vectors["dtype"] == "F16" and len(vectors["shape"]) == 2 and 0 not in vectors["shape"]
-    if not (right and ids["dtype"] == "U8" and ids["shape"] == [rows, ID_BYTES]):
+    right &= ids["dtype"] == "U8" and ids["shape"] == [rows, ID_BYTES]
+    right &= side is None or (side["dtype"] == "F32" and len(side["shape"]) == 2 and side["shape"][0] == rows)
+    if not right:
+        found = ", ".join(f"{name} {header[name]['dtype']} {header[name]['shape']}" for name in sorted(names))
         raise ValueError(
-            f"{str(path)!r} has embeddings {vectors['dtype']} {vectors['shape']} and question_id {ids['dtype']} "
-            f"{ids['shape']}, not F16 [N, D] and U8 [N, {ID_BYTES}]: {_again(path)}"
+            f"{str(path)!r} has {found}, not embeddings F16 [N, D], question_id U8 [N, {ID_BYTES}] (and side F32 [N, S]): "
+            f"{_again(path)}"
         )
 
     def mapped(entry: dict[str, Any], dtype: type) -> np.ndarray:
         offset = 8 + length + entry["data_offsets"][0]
         return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=tuple(entry["shape"]))
 
-    return mapped(vectors, np.float16), np.array(mapped(ids, np.uint8))
+    has_side = side is not None and side["shape"][1] > 0
+    side_values = np.array(mapped(side, np.float32)) if has_side else np.zeros((rows, 0), np.float32)
+    return mapped(vectors, np.float16), np.array(mapped(ids, np.uint8)), side_values
 
 
-def _checked_manifest(path: Path, shape: tuple[int, int]) -> dict[str, Any]:
+def _checked_manifest(path: Path, shape: tuple[int, int], sides: int) -> dict[str, Any]:
     where = str(manifest_path(path))
     if not Path(where).is_file():
         raise ValueError(f"{str(path)!r} has no manifest {where!r}: {_again(path)}")
     manifest = read_manifest(path)
     size = (manifest.get("output") or {}).get("bytes")
     described = (manifest.get("count"), manifest.get("dim"))
-    if described != tuple(shape) or size != path.stat().st_size or not isinstance(manifest.get("model"), str):
+    right = described == tuple(shape) and size == path.stat().st_size and len(manifest.get("side", ())) == sides
+    if not right or not isinstance(manifest.get("model"), str):
         raise ValueError(
             f"manifest {where!r} describes {described[0]} questions of dimension {described[1]} in {size} bytes, but "
             f"{path.name!r} holds {shape[0]} of dimension {shape[1]} in {path.stat().st_size}: {_again(path)}"

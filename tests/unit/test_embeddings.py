@@ -129,3 +129,17 @@ def test_what_cannot_be_read_back_is_not_written(tmp_path, ids, rows, says):
 def test_another_suffix_is_refused(tmp_path):
     with pytest.raises(ValueError, match="must end in .safetensors"):
         write_embeddings(tmp_path / "x.npy", IDS, vectors(), model="m")
+
+
+def test_side_features_come_back_with_their_gaps(tmp_path):
+    side = np.random.default_rng(1).random((50, 2)).astype(np.float32)
+    side[4, 1] = np.nan
+    write_embeddings(tmp_path / "x.safetensors", IDS, vectors(), model="m", side=side, side_names=("level", "pass_rate"))
+    table = EmbeddingTable.open(tmp_path / "x.safetensors")
+    assert table.side_names == ("level", "pass_rate")
+    np.testing.assert_array_equal(table.side[table.index([IDS[4], IDS[0]])], side[[4, 0]])
+
+
+def test_without_side_features_there_are_none(path):
+    table = EmbeddingTable.open(path)
+    assert table.side_names == () and table.side.shape == (50, 0)

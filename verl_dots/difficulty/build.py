@@ -14,23 +14,37 @@ from verl_dots.difficulty.predictor import Predictor
 from verl_dots.embeddings import EmbeddingTable
 
 
-def build_predictor(config: PredictorConfig, pool: Sequence[str], texts: Sequence[str]) -> tuple[Predictor, str]:
-    """The predictor for the questions `pool` (ids) with `texts`, and one phrase that describes it.
+def build_predictor(
+    config: PredictorConfig, pool: Sequence[str], texts: Sequence[str], answers: Sequence[str] | None = None
+) -> tuple[Predictor, str]:
+    """The predictor for the questions `pool` (N ids) with `texts`, and one phrase that describes it.
+
+    `answers`, the ground truths where they are known, tell much about difficulty (how long, a number or a formula) and
+    enter the lexical features.
 
     Raises:
         ValueError: the embeddings lack a question of the pool, or the checkpoint does not fit them.
     """
-    vectors, source = pool_vectors(config.embeddings, pool, texts)
-    if config.checkpoint is None:
+    if config.embeddings is None:
+        start = time.monotonic()
+        vectors = lexical_features(texts, answers)
+        source = f"{vectors.shape[1]} lexical features ({time.monotonic() - start:.1f} s)"
         return KernelPredictor(vectors), f"kernel attention over {source}, fitted at each refresh"
-    raise ValueError(f"dots.predictor.checkpoint={config.checkpoint} cannot be read by this version")
+    table = EmbeddingTable.open(config.embeddings)
+    index = table.index(pool)
+    vectors, side = pool_rows(table, index), table.side[index]
+    source = f"{table.dim} dimensions of {table.model}" + "".join(f", {name}" for name in table.side_names)
+    if config.checkpoint is None:
+        return KernelPredictor(vectors, side), f"kernel attention over {source}, fitted at each refresh"
+    from verl_dots.difficulty.checkpoint import load_checkpoint  # torch only where it is needed
+    from verl_dots.difficulty.trained import TrainedPredictor
+
+    model = load_checkpoint(config.checkpoint, table)
+    return TrainedPredictor(model, vectors, side), f"attention trained offline over {source}"
 
 
-def pool_vectors(embeddings: str | None, pool: Sequence[str], texts: Sequence[str]) -> tuple[np.ndarray, str]:
-    """Vectors (N, D) of the pool: from the embeddings file, or lexical features computed from the texts."""
-    if embeddings is not None:
-        table = EmbeddingTable.open(embeddings)
-        return table.rows(pool), f"{table.dim} dimensions of {table.model}"
-    start = time.monotonic()
-    vectors = lexical_features(texts)
-    return vectors, f"{vectors.shape[1]} lexical features ({time.monotonic() - start:.1f} s)"
+def pool_rows(table: EmbeddingTable, index: np.ndarray) -> np.ndarray:
+    """The pool's vectors, float16 (N, D): the memory map itself where the file is the pool in its order."""
+    if len(index) == len(table) and np.array_equal(index, np.arange(len(table))):
+        return table.vectors
+    return table.vectors[index]

@@ -110,16 +110,22 @@ class LexicalFeatures:
         return sparse.diags(1 / norms).dot(weighted).tocsr().astype(np.float32)
 
 
-def lexical_features(texts: Sequence[str]) -> np.ndarray:
-    """Vectors float32 (N, D) of N texts, fitted on these texts; D below 300. Deterministic.
+def lexical_features(texts: Sequence[str], answers: Sequence[str] | None = None) -> np.ndarray:
+    """Vectors float32 (N, D) of N questions, fitted on these questions; D below 300, or 600 with answers. Deterministic.
+
+    `answers`: ground truths, described in the same way beside the questions. Whether an answer is a number, a formula or a
+    sentence says as much about how often it is missed as the words of the question.
 
     Raises:
         ValueError: there are no texts.
     """
     if not len(texts):
         raise ValueError("lexical features need at least one question")
-    texts = [str(text) for text in texts]
-    return LexicalFeatures().fit(texts).transform(texts)
+    blocks = [[str(text) for text in texts]]
+    if answers is not None:
+        assert len(answers) == len(texts)
+        blocks.append([str(answer) for answer in answers])
+    return np.hstack([LexicalFeatures().fit(block).transform(block) for block in blocks])
 
 
 def _character_grams(text: str) -> list[str]:

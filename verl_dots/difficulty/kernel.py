@@ -7,8 +7,8 @@ norm (for unit vectors that is the paper's softmax attention with temperature 1/
 * **ridge**: kernel ridge regression with a free constant, which also subtracts what neighbours share.
 
 Bandwidth, shrinkage (or ridge) and the age at which a label has lost half of its weight are chosen at every refresh by
-leave-one-out error on the reference set, separately for both; the better one predicts. A linear calibration in logit space,
-fitted on the same held-out predictions, undoes what shrinkage does to the scale.
+leave-one-out error on the reference set, separately for both; the better one predicts. A linear calibration in logit
+space, fitted on the same held-out predictions, undoes what shrinkage does to the scale and weighs side features, if any.
 
 Shapes: N questions, D dimensions, K labelled groups of Q <= K distinct questions.
 """
@@ -19,28 +19,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from verl_dots.difficulty.labels import Labels, label_weights, merge_labels, pearson
 from verl_dots.difficulty.predictor import Prediction
+from verl_dots.difficulty.stacking import fit_stack, logit, side_columns
 
 BETAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 SHRINKS = (0.1, 0.3, 1.0, 3.0, 10.0)
 RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 HALF_LIVES = (4.0, 16.0, np.inf)
 """Candidates. Half-lives are in training steps."""
+RECENT = 16.0
+"""Half-life of a label's weight in judging candidates: they are to predict for the policy of now."""
 CHUNK = 16_384
 """Questions predicted at a time: (CHUNK, K) scores of 16 MB at K = 256."""
 CONSTANT = 100.0
 """Variance of the free constant in units of the kernel's: large, so that ridge does not shrink the mean label to zero."""
-
-
-@dataclass(frozen=True)
-class _Labels:
-    """The reference set, one row per distinct question."""
-
-    index: np.ndarray  # (Q,) int64
-    difficulty: np.ndarray  # (Q,)
-    trials: np.ndarray  # (Q,)
-    age: np.ndarray  # (Q,)
-    inverse: np.ndarray  # (K,) which row each group went to
 
 
 @dataclass(frozen=True)
@@ -62,10 +55,14 @@ class KernelPredictor:
     Never fails on odd reference sets: constant labels, one question only, repeated questions, zero vectors.
     """
 
-    def __init__(self, vectors: np.ndarray) -> None:
-        """Bind the pool's vectors, (N, D) float16 or float32, memory-mapped or not."""
+    def __init__(self, vectors: np.ndarray, side: np.ndarray | None = None) -> None:
+        """Bind the pool's vectors, (N, D) float16 or float32, memory-mapped or not.
+
+        `side` (N, S): numeric side features, NaN where unknown.
+        """
         assert vectors.ndim == 2 and len(vectors) >= 1, f"vectors must be (N, D), not {vectors.shape}"
         self._vectors = vectors
+        self._columns = side_columns(np.zeros((len(vectors), 0)) if side is None else side)  # (N, C)
         sample = np.asarray(vectors[:: max(1, len(vectors) // 50_000)], dtype=np.float32)
         self._centre = sample.mean(axis=0)  # (D,)
         mean_square = float(np.square(sample - self._centre).sum(axis=1).mean())
@@ -75,18 +72,22 @@ class KernelPredictor:
         self, reference_index: np.ndarray, successes: np.ndarray, trials: np.ndarray, age: np.ndarray
     ) -> Prediction:
         """See :class:`verl_dots.difficulty.predictor.Predictor`. The report says which estimator won and its parameters."""
-        labels = _merge(reference_index, successes, trials, age)
+        labels = merge_labels(reference_index, successes, trials, age)
         reference = self._rows(labels.index)  # (Q, D)
         distance = _distances(reference, reference)  # (Q, Q)
         fits = [fit(distance, labels) for fit in (_fit_attention, _fit_ridge)]
         best = min(fits, key=lambda fit: fit.loss)
-        slope, offset = _calibrate(best.held_out, labels)
+        stack = fit_stack(
+            logit(best.held_out)[:, None],
+            labels.difficulty,
+            label_weights(labels, RECENT),
+            side=self._columns[labels.index],
+        )
         difficulty = np.empty(len(self._vectors), dtype=np.float32)
         for start in range(0, len(difficulty), CHUNK):
-            queries = self._rows(slice(start, start + CHUNK))
-            raw = _apply(best, _distances(queries, reference), labels)
-            difficulty[start : start + CHUNK] = _logistic(slope * _logit(raw) + offset)
-        held_out = _logistic(slope * _logit(best.held_out) + offset)
+            rows = slice(start, start + CHUNK)
+            raw = _apply(best, _distances(self._rows(rows), reference), labels)
+            difficulty[rows] = stack.difficulty(logit(raw)[:, None], self._columns[rows])
         report = {
             "ridge": float(best.ridge),
             "beta": best.beta,
@@ -94,48 +95,33 @@ class KernelPredictor:
             "half_life": min(best.half_life, 1e9),
             "loss_attention": fits[0].loss,
             "loss_ridge": fits[1].loss,
-            "slope": slope,
-            "offset": offset,
+            "slope": float(stack.base_weights[0]),
+            "offset": stack.offset,
         }
-        correlation = _pearson(held_out, labels.difficulty)
-        if correlation is not None:
-            report["expected_pearson"] = correlation
-        return Prediction(difficulty, held_out[labels.inverse], report)
+        report |= {f"side_{number}": float(weight) for number, weight in enumerate(stack.side_weights)}
+        expected = pearson(stack.held_out, labels.difficulty)
+        if expected is not None:
+            report["expected_pearson"] = expected
+        return Prediction(difficulty, stack.held_out[labels.inverse], report)
 
     def _rows(self, rows: np.ndarray | slice) -> np.ndarray:
         """Centred and scaled vectors, float32 (rows, D)."""
         return (np.asarray(self._vectors[rows], dtype=np.float32) - self._centre) * np.float32(self._scale)
 
 
-def _merge(index: np.ndarray, successes: np.ndarray, trials: np.ndarray, age: np.ndarray) -> _Labels:
-    """Put the groups of one question together, so that leaving one out leaves the whole question out."""
-    assert len(index) >= 1, "a reference set needs at least one group"
-    unique, inverse = np.unique(index, return_inverse=True)
-    total = np.bincount(inverse, weights=trials)
-    solved = np.bincount(inverse, weights=successes)
-    mean_age = np.bincount(inverse, weights=np.asarray(age, dtype=float) * trials) / total
-    return _Labels(unique, 1 - solved / total, total, mean_age, inverse)
-
-
-def _label_weights(labels: _Labels, half_life: float) -> np.ndarray:
-    """How much each label counts, (Q,), mean 1: trials with diminishing returns, halved every `half_life` steps."""
-    weights = labels.trials / (labels.trials + 4) * 0.5 ** (labels.age / half_life)
-    return weights / weights.mean()
-
-
-def _half_lives(labels: _Labels) -> tuple[float, ...]:
+def _half_lives(labels: Labels) -> tuple[float, ...]:
     return HALF_LIVES if np.ptp(labels.age) > 0 else (np.inf,)
 
 
-def _loss(held_out: np.ndarray, labels: _Labels) -> float:
+def _loss(held_out: np.ndarray, labels: Labels) -> float:
     """Mean squared error of held-out predictions; recent labels and those with more trials count more."""
-    return float(np.average(np.square(np.clip(held_out, 0, 1) - labels.difficulty), weights=_label_weights(labels, 16.0)))
+    return float(np.average(np.square(np.clip(held_out, 0, 1) - labels.difficulty), weights=label_weights(labels, RECENT)))
 
 
-def _fit_attention(distance: np.ndarray, labels: _Labels) -> _Fit:
+def _fit_attention(distance: np.ndarray, labels: Labels) -> _Fit:
     best = None
     for half_life in _half_lives(labels):
-        weights = _label_weights(labels, half_life)  # (Q,)
+        weights = label_weights(labels, half_life)  # (Q,)
         mean = _leave_one_out_mean(labels.difficulty, weights)  # (Q,)
         for beta in BETAS:
             scores = np.exp(-beta / 2 * distance) * weights  # (Q, Q)
@@ -156,11 +142,11 @@ def _leave_one_out_mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return (weights @ values - weights * values) / (weights.sum() - weights)
 
 
-def _fit_ridge(distance: np.ndarray, labels: _Labels) -> _Fit:
+def _fit_ridge(distance: np.ndarray, labels: Labels) -> _Fit:
     """Leave-one-out residuals of ridge in closed form: alpha_i / (K + R)^-1_ii, all ridges from one eigenbasis."""
     best = None
     for half_life in _half_lives(labels):
-        weights = _label_weights(labels, half_life)  # (Q,)
+        weights = label_weights(labels, half_life)  # (Q,)
         root = np.sqrt(weights)
         for beta in BETAS:
             kernel = np.exp(-beta / 2 * distance) + CONSTANT
@@ -176,7 +162,7 @@ def _fit_ridge(distance: np.ndarray, labels: _Labels) -> _Fit:
     return best
 
 
-def _apply(fit: _Fit, distance: np.ndarray, labels: _Labels) -> np.ndarray:
+def _apply(fit: _Fit, distance: np.ndarray, labels: Labels) -> np.ndarray:
     """Predictions (n,) for questions at squared distances (n, Q) from the reference questions."""
     scores = np.exp(np.float32(-fit.beta / 2) * distance)
     if fit.ridge:
@@ -194,34 +180,3 @@ def _distances(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     product += np.square(left).sum(axis=1)[:, None]
     product += np.square(right).sum(axis=1)
     return np.maximum(product, 0, out=product)
-
-
-def _logit(values: np.ndarray) -> np.ndarray:
-    clipped = np.clip(values, 0.01, 0.99)
-    return np.log(clipped / (1 - clipped))
-
-
-def _logistic(values: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-values))
-
-
-def _calibrate(held_out: np.ndarray, labels: _Labels) -> tuple[float, float]:
-    """Slope and offset in logit space by penalised maximum likelihood (Newton's method); (1, 0) is the prior's mean."""
-    weights = _label_weights(labels, 16.0)
-    inputs = np.column_stack([_logit(held_out), np.ones(len(held_out))])  # (Q, 2)
-    prior, precision = np.array([1.0, 0.0]), np.array([4.0, 1.0])
-    parameters = prior.copy()
-    for _ in range(20):
-        chance = _logistic(inputs @ parameters)
-        gradient = inputs.T @ (weights * (chance - labels.difficulty)) + precision * (parameters - prior)
-        curvature = (inputs * (weights * chance * (1 - chance))[:, None]).T @ inputs + np.diag(precision)
-        parameters = parameters - np.linalg.solve(curvature, gradient)
-        parameters = np.clip(parameters, [0.1, -3.0], [4.0, 3.0])
-    return float(parameters[0]), float(parameters[1])
-
-
-def _pearson(left: np.ndarray, right: np.ndarray) -> float | None:
-    """Correlation, or None where one side is constant or there are fewer than three values."""
-    if len(left) < 3 or left.std() < 1e-9 or right.std() < 1e-9:
-        return None
-    return float(np.corrcoef(left, right)[0, 1])

@@ -5,6 +5,7 @@ import pytest
 
 from verl_dots.difficulty import kernel
 from verl_dots.difficulty.kernel import KernelPredictor
+from verl_dots.difficulty.labels import label_weights, merge_labels
 
 
 def pool(count: int = 1500, dim: int = 12, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -49,10 +50,10 @@ def test_it_knows_how_good_it_is():
 def test_ridge_leave_one_out_equals_leaving_one_out():
     vectors, difficulty = pool(40)
     index = np.arange(40)
-    labels = kernel._merge(index, rollouts(difficulty, index), np.full(40, 8.0), np.arange(40.0))
+    labels = merge_labels(index, rollouts(difficulty, index), np.full(40, 8.0), np.arange(40.0))
     distance = kernel._distances(vectors, vectors)
     fit = kernel._fit_ridge(distance, labels)
-    weights = kernel._label_weights(labels, fit.half_life)
+    weights = label_weights(labels, fit.half_life)
     gram = np.exp(-fit.beta / 2 * distance) + kernel.CONSTANT
     for left_out in range(0, 40, 7):
         rest = np.delete(index, left_out)
@@ -66,7 +67,7 @@ def test_ridge_leave_one_out_equals_leaving_one_out():
 def test_attention_equals_the_sum_written_out():
     vectors, difficulty = pool(30)
     index = np.arange(30)
-    labels = kernel._merge(index, rollouts(difficulty, index), np.full(30, 8.0), np.arange(30.0))
+    labels = merge_labels(index, rollouts(difficulty, index), np.full(30, 8.0), np.arange(30.0))
     distance = kernel._distances(vectors, vectors)
     fit = kernel._fit_attention(distance, labels)
     for i in range(30):

@@ -1,0 +1,47 @@
+"""The reference set as every predictor reads it: one row per distinct question, with weights for age and trials.
+
+Shapes: K labelled groups of Q <= K distinct questions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+HALF_TRIALS = 4.0
+"""A label from this many rollouts counts half as much as one from infinitely many: beyond, it is questions that differ."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The reference set, one row per distinct question, ordered by pool row."""
+
+    index: np.ndarray  # (Q,) int64, row in the pool
+    difficulty: np.ndarray  # (Q,) observed failure rate
+    trials: np.ndarray  # (Q,) rollouts
+    age: np.ndarray  # (Q,) mean age of the rollouts in steps
+    inverse: np.ndarray  # (K,) which row each group went to
+
+
+def merge_labels(index: np.ndarray, successes: np.ndarray, trials: np.ndarray, age: np.ndarray) -> Labels:
+    """Put the groups of one question together, so that leaving one out leaves the whole question out."""
+    assert len(index) >= 1, "a reference set needs at least one group"
+    unique, inverse = np.unique(index, return_inverse=True)
+    total = np.bincount(inverse, weights=trials)
+    solved = np.bincount(inverse, weights=successes)
+    mean_age = np.bincount(inverse, weights=np.asarray(age, dtype=float) * trials) / total
+    return Labels(unique, 1 - solved / total, total, mean_age, inverse)
+
+
+def label_weights(labels: Labels, half_life: float) -> np.ndarray:
+    """How much each label counts, (Q,), mean 1: trials with diminishing returns, halved every `half_life` steps."""
+    weights = labels.trials / (labels.trials + HALF_TRIALS) * 0.5 ** ((labels.age - labels.age.min()) / half_life)
+    return weights / weights.mean()
+
+
+def pearson(left: np.ndarray, right: np.ndarray) -> float | None:
+    """Correlation, or None where one side is constant or there are fewer than three values."""
+    if len(left) < 3 or left.std() < 1e-9 or right.std() < 1e-9:
+        return None
+    return float(np.corrcoef(left, right)[0, 1])

@@ -1,0 +1,123 @@
+"""The trained predictor at run time: query projections computed once, one matrix product per refresh.
+
+Projections of the pool are kept as float16, in memory or, when they are large, in a temporary memory-mapped file. A refresh
+projects the reference set, attends in chunks, and lets :mod:`verl_dots.difficulty.stacking` correct the result by the labels
+of the moment and, where the file has them, by side features.
+
+Shapes: N questions, D embedding dimensions, S side features, K labelled groups of Q distinct questions, h width.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from verl_dots.difficulty.attention import AttentionModel
+from verl_dots.difficulty.labels import label_weights, merge_labels, pearson
+from verl_dots.difficulty.predictor import Prediction
+from verl_dots.difficulty.stacking import fit_stack, side_columns
+
+PROJECT_CHUNK = 4_096
+REFRESH_CHUNK = 4_096
+"""Questions at a time: small enough for scores (chunk, K) and projections (chunk, h) to stay near the processor."""
+MEMORY_LIMIT = 1 << 30
+"""Bytes of projections above which they go to a file."""
+
+
+class TrainedPredictor:
+    """A fitted `AttentionModel` bound to a pool; a `verl_dots.difficulty.predictor.Predictor`."""
+
+    def __init__(
+        self, model: AttentionModel, vectors: np.ndarray, side: np.ndarray | None = None, device: str | None = None
+    ) -> None:
+        """Project the pool.
+
+        Args:
+            model: from :func:`verl_dots.difficulty.checkpoint.load_checkpoint`.
+            vectors: (N, D) float16 or float32, memory-mapped or not.
+            side: (N, S) side features, NaN where unknown.
+            device: where to compute; a GPU when there is one, by default.
+        """
+        settings = model.settings
+        side = np.zeros((len(vectors), 0), np.float32) if side is None else side
+        assert vectors.shape[1] == settings.dim and side.shape[1] == len(settings.side)
+        self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self._model = model.to(self._device).eval()
+        self._vectors, self._side = vectors, side
+        self._columns = side_columns(side)  # (N, C)
+        self._query = self._project()  # (N, h) float16
+
+    @torch.inference_mode()
+    def predict(
+        self, reference_index: np.ndarray, successes: np.ndarray, trials: np.ndarray, age: np.ndarray
+    ) -> Prediction:
+        """See :class:`verl_dots.difficulty.predictor.Predictor`."""
+        labels = merge_labels(reference_index, successes, trials, age)
+        seen = torch.from_numpy(labels.difficulty).float().to(self._device)  # (Q,)
+        reference = self._model.project_reference(*self._inputs(labels.index))  # (Q, h)
+        own = torch.eye(len(seen), dtype=torch.bool, device=self._device)
+        query = torch.from_numpy(self._query[labels.index]).float().to(self._device)
+        held_out = self._model(query, reference, seen, own) if len(seen) > 1 else torch.zeros_like(seen)
+        stack = fit_stack(
+            held_out.cpu().numpy()[:, None],
+            labels.difficulty,
+            label_weights(labels, 16.0),
+            side=self._columns[labels.index],
+        )
+        logits = attended_logits(self._model, self._query, reference, seen)  # (N,)
+        difficulty = stack.difficulty(logits[:, None], self._columns).astype(np.float32)
+        report = {"slope": float(stack.base_weights[0]), "offset": stack.offset}
+        report |= {f"side_{name}": float(w) for name, w in enumerate(stack.side_weights)}
+        expected = pearson(stack.held_out, labels.difficulty)
+        if expected is not None:
+            report["expected_pearson"] = expected
+        return Prediction(difficulty, stack.held_out[labels.inverse], report)
+
+    def _inputs(self, rows: np.ndarray | slice) -> tuple[Tensor, Tensor]:
+        vectors = torch.from_numpy(np.asarray(self._vectors[rows], dtype=np.float32))
+        return vectors.to(self._device), torch.from_numpy(np.asarray(self._side[rows])).to(self._device)
+
+    @torch.inference_mode()
+    def _project(self) -> np.ndarray:
+        """z_q of the whole pool, float16 (N, h)."""
+        count, width = len(self._vectors), self._model.settings.width
+        query = empty_array((count, width), np.float16)
+        for start in range(0, count, PROJECT_CHUNK):
+            rows = slice(start, min(start + PROJECT_CHUNK, count))
+            query[rows] = self._model.project_query(*self._inputs(rows)).half().cpu().numpy()
+        return query
+
+
+def empty_array(shape: tuple[int, ...], dtype: type, limit: int = MEMORY_LIMIT) -> np.ndarray:
+    """An uninitialised array; above `limit` bytes in a temporary file that vanishes with it."""
+    if math.prod(shape) * np.dtype(dtype).itemsize <= limit:
+        return np.empty(shape, dtype)
+    with tempfile.NamedTemporaryFile(prefix="dots-projections-") as stream:
+        return np.memmap(stream.name, dtype=dtype, mode="w+", shape=shape)
+
+
+@torch.inference_mode()
+def attended_logits(model: AttentionModel, query: np.ndarray, reference: Tensor, difficulty: Tensor) -> np.ndarray:
+    """The network's logits float32 (N,) for projections (N, h) float16, one matrix product in chunks.
+
+    Buffers are reused from chunk to chunk; own memory is a few MB whatever N is.
+    """
+    count, width = query.shape
+    device = reference.device
+    keys = (reference / math.sqrt(width)).T.contiguous()  # (h, K)
+    chunk = min(REFRESH_CHUNK, count)
+    rows_buffer = torch.empty(chunk, width, device=device)
+    scores_buffer = torch.empty(chunk, keys.shape[1], device=device)
+    logits = np.empty(count, dtype=np.float32)
+    for start in range(0, count, chunk):
+        stop = min(start + chunk, count)
+        rows, scores = rows_buffer[: stop - start], scores_buffer[: stop - start]
+        rows.copy_(torch.from_numpy(query[start:stop]))
+        torch.mm(rows, keys, out=scores)
+        attended = torch.softmax(scores, dim=1) @ difficulty
+        logits[start:stop] = model.calibrate(attended, difficulty).cpu().numpy()
+    return logits
