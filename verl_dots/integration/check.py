@@ -87,6 +87,7 @@ def _check_replay(config: DictConfig, dots: DotsConfig) -> None:
         )
     correction = config.algorithm.get("rollout_correction") or {}
     weights, bypass = correction.get("rollout_is"), bool(correction.get("bypass_mode"))
+    _check_storage(config, dots)
     key = "algorithm.rollout_correction"
     if correction.get("rollout_rs"):
         raise ValueError(
@@ -108,6 +109,18 @@ def _check_replay(config: DictConfig, dots: DotsConfig) -> None:
         )
     if loss == BEHAVIOUR and not bypass:
         raise ValueError(f"dots.replay.behaviour=rollout with {BEHAVIOUR} needs {key}.bypass_mode=True")
+
+
+def _check_storage(config: DictConfig, dots: DotsConfig) -> None:
+    """The replay's rows stay in TransferQueue, whose capacity verl sets; a full store fails in the middle of a run."""
+    limit = OmegaConf.select(config, "transfer_queue.backend.SimpleStorage.total_storage_size")
+    groups = dots.replay.capacity + 2 * int(config.data.train_batch_size) + dots.reference.size
+    needed = groups * int(config.actor_rollout_ref.rollout.n)
+    if limit is not None and needed > limit:
+        raise ValueError(
+            f"transfer_queue.backend.SimpleStorage.total_storage_size={limit} rows, but a replay of {dots.replay.capacity} "
+            f"groups needs {needed}: raise it, or lower dots.replay.capacity"
+        )
 
 
 def _check_selection(config: DictConfig, dots: DotsConfig) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torchdata.stateful_dataloader import StatefulDataLoader
 from verl.utils.dataset.rl_dataset import collate_fn
 
@@ -43,9 +43,10 @@ class Pool:
         estimator: DifficultyEstimator,
         question_log: QuestionLog,
         predictor_name: str,
+        reward_function: str,
     ) -> None:
         self.config, self.sampler, self.estimator, self.question_log = config, sampler, estimator, question_log
-        self.predictor_name = predictor_name
+        self.predictor_name, self.reward_function = predictor_name, reward_function
         self.difficulty: np.ndarray | None = None
         self._position = {question: i for i, question in enumerate(sampler.pool)}
 
@@ -81,7 +82,8 @@ class Pool:
         text_of = dict(zip(reversed(ids), reversed(texts), strict=True))  # the first row of a question names it
         predictor, name = build_predictor(dots.predictor, sampler.pool, [text_of[question] for question in sampler.pool])
         estimator = DifficultyEstimator(predictor, sampler.pool, dots)
-        return cls(dots, sampler, estimator, QuestionLog(folder), name)
+        custom = OmegaConf.select(config, "reward.custom_reward_function.path")
+        return cls(dots, sampler, estimator, QuestionLog(folder), name, custom or "verl's default for the data source")
 
     def dataloader(self, dataset) -> StatefulDataLoader:
         """verl's dataloader, drawing what the sampler was asked for (workers would prefetch, so there are none)."""
@@ -93,6 +95,7 @@ class Pool:
         """Predict anew before `step` and start a new order for the `expected` draws until the next refresh."""
         start = time.monotonic()
         estimate = self.estimator.refresh(step)
+        self._warn_of_constant_labels()
         self.difficulty = estimate.difficulty
         self.sampler.refresh(estimate.difficulty, expected)
         entropy = 1.0
@@ -102,6 +105,16 @@ class Pool:
             entropy = selection_entropy(probabilities)
         seconds = time.monotonic() - start
         return {**estimate.metrics, "dots/selection_entropy": entropy, "dots/refresh_seconds": seconds}
+
+    def _warn_of_constant_labels(self) -> None:
+        """All labels 0, or all 1: most often a reward function that does not parse the answers."""
+        labels = {seen.difficulty for seen in self.estimator.reference_set()}
+        if len(labels) == 1 and labels <= {0.0, 1.0}:
+            logger.warning(
+                "dots: every labelled question has success rate %g, so nothing can be predicted and no group teaches: check "
+                "the reward function (%s)",
+                1.0 - labels.pop(), self.reward_function,
+            )  # fmt: skip
 
     def predictions(self, draws: Sequence[Draw]) -> list[float | None]:
         """The current estimate for the drawn questions."""

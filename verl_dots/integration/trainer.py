@@ -142,6 +142,8 @@ class DotsTrainer(PPOTrainerSync):
         uids = list(self.now.submissions)
         poll = self.replay_buffer.poll_interval
         done = reference.wait_for(uids, self.dots.reference.timeout_s, poll, self._abort_rollouts)
+        if len(done) < self.dots.reference.min_size:
+            logger.warning("dots: only %d of %d reference rollouts finished: older labels serve on", len(done), len(uids))
         keys, tags = reference.collect(done)
         self.now.generated_tokens += rows.response_tokens(tags)
         self._observe_reference(self._groups(keys))
