@@ -135,3 +135,4 @@ python -m verl_dots.cpu.watch --out "$OUT" --steps "$STEPS" -- \
     python -m verl.trainer.main_ppo \
     "${DATA[@]}" "${MODEL[@]}" "${ACTOR[@]}" "${ROLLOUT[@]}" "${ALGORITHM[@]}" "${TRAINER[@]}" "${DOTS[@]}" "$@"
 rm -rf "$RAY_DIR"
+python -m verl_dots.cpu.summary "$OUT" --batch "$TRAIN_BATCH"

@@ -1,0 +1,35 @@
+"""The quickstart's table adds up, also for a run without our metrics."""
+
+import json
+
+from verl_dots.cpu import summary
+
+
+def lines(ours: bool) -> list[dict]:
+    found = [{"step": 0, "val-core/arithmetic/reward/mean@1": 0.4}]
+    for step in (1, 2):
+        line = {"step": step, "training/global_step": step, "timing_s/step": 2.0}
+        if ours:
+            line |= {"dots/informative_share": 0.5, "dots/trained_informative_share": 1.0, "dots/generated_groups": 8}
+            line |= {"replay/size": 12, "replay/age_mean": float(step), "dots/pearson": 0.7}
+        found.append(line)
+    found[-1]["val-core/arithmetic/reward/mean@1"] = 0.6
+    return found
+
+
+def test_table_of_our_run():
+    table = dict(summary.summarise(lines(ours=True), batch=16))
+    assert table["validation accuracy"] == "0.400 -> 0.600"
+    assert table["groups generated"] == "16, plain GRPO 32 (-50%)"
+    assert table["replay"] == "12 groups; drawn ones 1.5 policy versions old on average"
+
+
+def test_table_of_plain_grpo_leaves_our_rows_out():
+    table = dict(summary.summarise(lines(ours=False), batch=16))
+    assert set(table) == {"steps", "validation accuracy", "seconds per step"}
+
+
+def test_figure_is_written(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines(ours=True)))
+    summary.main([str(tmp_path)])
+    assert (tmp_path / "quickstart.png").stat().st_size > 5000
