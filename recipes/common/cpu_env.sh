@@ -23,6 +23,7 @@ source "$VENV/bin/activate"
 export VERL_PLATFORM=cpu
 export VERL_USE_EXTERNAL_MODULES=${VERL_USE_EXTERNAL_MODULES:-verl_dots.integration.plugin} # fails loudly, unlike the entry point
 export TQ_NUM_THREADS=2                                       # more, and TransferQueue writes hundreds of warnings a step
+export RAY_worker_niceness=0 # Ray starts its workers at nice 15: anything else on the machine would starve them
 export RAY_USAGE_STATS_ENABLED=0 RAY_DEDUP_LOGS=0 RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0
 export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false PYTHONUNBUFFERED=1 HYDRA_FULL_ERROR=1
 unset RAY_ADDRESS CUDA_VISIBLE_DEVICES
