@@ -91,11 +91,13 @@ def cached_model(warm: WarmStart, cache: Path, threads: int, console: Console) -
     if (folder / "model.safetensors").is_file():
         return folder
     import torch
+    from transformers.utils import logging
 
     from verl_dots.cpu.arithmetic.model import build_tokenizer
     from verl_dots.cpu.arithmetic.warm_start import warm_start
 
     torch.set_num_threads(threads)
+    logging.disable_progress_bar()
     with progress(console) as bar:
         task = bar.add_task("warm start", total=warm.steps)
         model = warm_start(warm, lambda step, loss: bar.update(task, completed=step))

@@ -79,6 +79,22 @@ def test_requests_wait_until_the_cache_is_awake(server):
     assert output.stop_reason == "completed"
 
 
+def test_a_request_that_gave_up_and_a_nap_while_gathering_do_no_harm(server):
+    async def drive():
+        await server.wake_up()
+        gone, kept = asyncio.create_task(ask(server, 1)), asyncio.create_task(ask(server, 2))
+        await asyncio.sleep(0.01)  # both are being gathered
+        await server.sleep()
+        gone.cancel()
+        await asyncio.sleep(0.2)
+        held = not kept.done()
+        await server.wake_up()
+        return held, await asyncio.wait_for(kept, 10)
+
+    held, output = asyncio.run(drive())
+    assert held and output.stop_reason == "completed"
+
+
 def test_new_weights_and_policy_version(server, model_folder):
     async def drive():
         await server.wake_up()

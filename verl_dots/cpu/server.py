@@ -14,7 +14,8 @@ from verl.workers.rollout.replica import TokenOutput
 
 from verl_dots.cpu.decoding import BatchDecoder, Completion, Request
 
-GATHER_SECONDS = 0.01  # a batch starts once no request has arrived for this long
+GATHER_SECONDS = 0.03  # a batch starts once no request has arrived for this long
+DRAIN_SECONDS = 0.005  # between two looks whether the running batch is done
 MULTIMODAL = ("image_data", "video_data", "audio_data")
 
 
@@ -22,6 +23,14 @@ MULTIMODAL = ("image_data", "video_data", "audio_data")
 class _Pending:
     request: Request
     result: asyncio.Future
+
+    def finish(self, outcome: Completion | Exception) -> None:
+        if self.result.done():  # whoever asked has gone
+            return
+        if isinstance(outcome, Exception):
+            self.result.set_exception(outcome)
+        else:
+            self.result.set_result(outcome)
 
 
 class RolloutServer:
@@ -96,6 +105,8 @@ class RolloutServer:
             await self.awake.wait()
             await self.running.wait()
             await self._gather()
+            if not (self.awake.is_set() and self.running.is_set()):  # put to sleep or aborted meanwhile
+                continue
             batch, self.pending = self.pending[: self.config.max_num_seqs], self.pending[self.config.max_num_seqs :]
             if not self.pending:
                 self.arrived.clear()
@@ -106,14 +117,12 @@ class RolloutServer:
                 completions = await asyncio.to_thread(
                     self.decoder.decode, [item.request for item in batch], lambda: self.aborting
                 )
-            except Exception as error:  # noqa: BLE001  goes to whoever asked
-                for item in batch:
-                    item.result.set_exception(error)
-            else:
-                for item, completion in zip(batch, completions, strict=True):
-                    item.result.set_result(completion)
+            except Exception as error:
+                completions = [error] * len(batch)  # goes to whoever asked
             finally:
                 self.decoding = False
+            for item, completion in zip(batch, completions, strict=True):
+                item.finish(completion)
 
     async def _gather(self) -> None:
         """Wait until no more requests arrive or a full batch is there."""
@@ -124,7 +133,7 @@ class RolloutServer:
 
     async def wait_for_requests_to_drain(self) -> None:
         while self.decoding:
-            await asyncio.sleep(GATHER_SECONDS)
+            await asyncio.sleep(DRAIN_SECONDS)
 
     async def sleep(self) -> None:
         await self.wait_for_requests_to_drain()
@@ -154,7 +163,7 @@ class RolloutServer:
         waiting, self.pending = self.pending, []
         self.arrived.clear()
         for item in waiting:
-            item.result.set_result(Completion([], [], finished=False))
+            item.finish(Completion([], [], finished=False))
         return {"aborted_count": len(waiting), "request_ids": []}
 
     async def resume_generation(self) -> None:

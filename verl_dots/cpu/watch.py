@@ -32,6 +32,7 @@ NUMBERS = (  # label, metric, format
     ("replay", "replay/size", ".0f"),
     ("s/step", "timing_s/step", ".1f"),
 )
+NOISE = "No module named 'acl'"  # Ray looks for an Ascend driver because an NPU is declared
 ERROR = re.compile(r"^(\w+\.)*\w*(Error|Exception)\b.*|.*verl-dots: error.*")
 
 
@@ -72,7 +73,7 @@ def errors(log: Path, most: int = 8) -> list[str]:
     found: dict[str, None] = {}
     for line in log.read_text(errors="replace").splitlines():
         line = re.sub(r"\x1b\[[0-9;]*m|^\([^)]*pid=\d+[^)]*\)\s*", "", line)  # colours, and Ray's prefix
-        if ERROR.match(line):
+        if ERROR.match(line) and NOISE not in line:
             found.pop(line, None)
             found[line] = None
     return list(found)[-most:]
