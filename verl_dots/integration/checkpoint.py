@@ -3,8 +3,10 @@
     state.json            sampler, estimator, replay, generators, row tags
     rows-00000.safetensors ...   token columns of the replayed rows, some hundred rows a file so that memory stays bounded
     observations.parquet  every observation of the run
+    files.json            their sizes and SHA-256
 
-Nothing in it executes when it is loaded. It is written under another name and renamed, so a kill leaves it whole or absent.
+Nothing in it executes when it is loaded. It is written under another name and renamed, so a kill leaves it whole or absent;
+whatever damages it later is noticed before anything of it is used (`verl_dots.integration.saved`).
 """
 
 from __future__ import annotations
@@ -18,25 +20,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from omegaconf import DictConfig
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError
 from verl.utils import tensordict_utils as tu
 
 from verl_dots.difficulty.observations import ObservationLog
-from verl_dots.integration import rows, store
+from verl_dots.files import explain
+from verl_dots.integration import rows, saved, store
 
 if TYPE_CHECKING:
     from verl_dots.integration.trainer import DotsTrainer
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1
 SAVE_NOW = "save_now"
 """A file of this name in the run folder asks for a checkpoint at the end of the running step; it is removed then."""
 ROWS_PER_FILE = 512
-_NARROW = {torch.int64: torch.int32}
-"""Token ids and positions fit 32 bits; they are widened again when restored."""
 
 
 def run_folder(config: DictConfig) -> Path:
@@ -50,17 +51,38 @@ def step_folder(config: DictConfig, step: int) -> Path:
 
 
 def save(trainer: DotsTrainer) -> dict[str, float]:
-    """Write our state of the running step; returns how long it took and how large the rows are."""
+    """Write our state of the running step; returns how long it took and how large the rows are.
+
+    Raises:
+        OSError: it cannot be written (full or read-only disk); nothing is left behind, earlier checkpoints are untouched.
+    """
     start = time.monotonic()
     target = step_folder(trainer.config, trainer.global_steps)
+    for left in target.parent.glob(".dots-*"):  # of a run that was killed while it saved
+        shutil.rmtree(left)
     temporary = target.with_name(f".dots-{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
+    try:
+        temporary.mkdir(parents=True)
+        size = _write(trainer, temporary)
+        shutil.rmtree(target, ignore_errors=True)  # of a run that was resumed from an earlier step
+        os.replace(temporary, target)
+    except (OSError, SafetensorError, pa.ArrowException) as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise OSError(
+            f"the checkpoint of step {trainer.global_steps} cannot be written to {str(target)!r} ({explain(error)}): "
+            "make room and resume from the last whole one"
+        ) from error
+    _prune(trainer)
+    return {"replay/save_seconds": time.monotonic() - start, "replay/save_bytes": float(size)}
+
+
+def _write(trainer: DotsTrainer, folder: Path) -> int:
+    """All files of a checkpoint into an empty folder; returns the bytes of the rows."""
     keys = [key for group in trainer.rollout_replay for key in group.keys]
     tags = store.row_tags() if keys else {}
-    size = _save_rows(keys, temporary)
+    size = _write_rows(keys, folder)
     state: dict[str, Any] = {
-        "format": FORMAT,
+        "format": saved.FORMAT,
         "step": trainer.global_steps,
         "loss_mode": trainer.form,
         "replay": trainer.rollout_replay.state_dict(),
@@ -72,33 +94,20 @@ def save(trainer: DotsTrainer) -> dict[str, float]:
         difficulty = trainer.pool.difficulty
         state["difficulty"] = None if difficulty is None else difficulty.tolist()
         state["pool"] = trainer.pool.sampler.pool
-        trainer.pool.estimator.log.to_parquet(temporary / "observations.parquet")
+        trainer.pool.estimator.log.to_parquet(folder / saved.OBSERVATIONS)
         trainer.pool.question_log.flush()
-    (temporary / "state.json").write_text(json.dumps(state), encoding="utf-8")
-    shutil.rmtree(target, ignore_errors=True)  # of a run that was resumed from an earlier step
-    os.replace(temporary, target)
-    _prune(trainer)
-    return {"replay/save_seconds": time.monotonic() - start, "replay/save_bytes": float(size)}
+    (folder / saved.STATE).write_text(json.dumps(state), encoding="utf-8")
+    saved.seal(folder)
+    return size
 
 
-def _save_rows(keys: list[str], folder: Path) -> int:
+def _write_rows(keys: list[str], folder: Path) -> int:
     """Stream the rows' token columns to files of `ROWS_PER_FILE` rows; returns bytes written."""
     size = 0
     for number, first in enumerate(range(0, len(keys), ROWS_PER_FILE)):
         part = keys[first : first + ROWS_PER_FILE]
         data = store.read(part, [*rows.RESTORED_TENSORS, *rows.OPTIONAL_TENSORS, "num_turns", "reward_model", "data_source"])
-        tensors, plain = {}, {}
-        for name, value in data.items():
-            if isinstance(value, torch.Tensor) and value.is_nested:
-                values = value.values()
-                tensors[f"{name}.values"] = values.to(_NARROW.get(values.dtype, values.dtype)).contiguous()
-                tensors[f"{name}.offsets"] = value.offsets().contiguous()
-            else:
-                plain[name] = value.tolist()
-        path = folder / f"rows-{number:05d}.safetensors"
-        metadata = {"keys": json.dumps(part), "plain": json.dumps(plain, default=str)}
-        save_file(tensors, path, metadata=metadata)
-        size += path.stat().st_size
+        size += saved.write_rows(folder / f"rows-{number:05d}.safetensors", part, dict(data.items()))
     return size
 
 
@@ -117,25 +126,21 @@ def restore(trainer: DotsTrainer) -> None:
     """Continue from the checkpoint that verl has just loaded, or start our logs anew.
 
     Raises:
-        ValueError: our part of the checkpoint was written by another format version.
+        ValueError: our part of the checkpoint is damaged, or was written by another format version.
     """
     step = trainer.global_steps
+    folder = _loaded_folder(trainer) if step else None
+    state = saved.read_state(folder) if folder is not None and folder.exists() else None  # refused before anything changes
     trainer.metrics_log.cut(after_step=step if step else -1)
     if trainer.pool is not None:
         trainer.pool.question_log.cut(after_step=step)
         # Whatever verl restored into its dataloader is not ours: our sampler's state travels in our part.
         trainer.train_dataloader = trainer.pool.dataloader(trainer.train_dataset)
         trainer.train_dataloader_it = None
-    if not step:
+    if state is None:
+        if folder is not None:
+            logger.warning("dots: %s has no state of ours: selection and replay start empty at step %d", folder.parent, step)
         return
-    folder = _loaded_folder(trainer)
-    if not (folder / "state.json").exists():
-        logger.warning("dots: %s has no state of ours: selection and replay start empty at step %d", folder.parent, step)
-        return
-    state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-    if state.get("format") != FORMAT:
-        found = state.get("format")
-        raise ValueError(f"{folder / 'state.json'} has format {found!r}: this version of verl-dots reads {FORMAT}")
     known = None
     if trainer.pool is not None and "sampler" in state:
         known = set(trainer.pool.sampler.pool)
@@ -156,7 +161,7 @@ def _loaded_folder(trainer: DotsTrainer) -> Path:
 
 def _restore_pool(trainer: DotsTrainer, state: dict[str, Any], folder: Path) -> None:
     pool = trainer.pool
-    pool.estimator.log = ObservationLog.from_parquet(folder / "observations.parquet")
+    pool.estimator.log = ObservationLog.from_parquet(folder / saved.OBSERVATIONS)
     pool.estimator.load_state_dict(state["estimator"])
     pool.sampler.load_state_dict(state["sampler"])
     if pool.sampler.dropped:
@@ -172,7 +177,7 @@ def _restore_rows(trainer: DotsTrainer, folder: Path, tags: dict[str, dict]) -> 
     """Put the rows of the replayed groups back into the store under their old keys."""
     wanted = {key for group in trainer.rollout_replay for key in group.keys}
     for path in sorted(folder.glob("rows-*.safetensors")):
-        keys, fields = _read_rows(path)
+        keys, fields = saved.read_rows(path)
         chosen = [i for i, key in enumerate(keys) if key in wanted]
         if not chosen:
             continue
@@ -185,19 +190,3 @@ def _restore_rows(trainer: DotsTrainer, folder: Path, tags: dict[str, dict]) -> 
         columns["uid"] = [rows.uid_of(key) for key in chosen_keys]
         columns["multi_modal_inputs"] = [{} for _ in chosen_keys]
         store.write(chosen_keys, tu.get_tensordict(columns), [tags[key] for key in chosen_keys])
-
-
-def _read_rows(path: Path) -> tuple[list[str], dict[str, list]]:
-    """Keys and, by field, one value per row of one file."""
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt") as stream:
-        metadata = stream.metadata()
-    tensors = load_file(path)
-    fields: dict[str, list] = dict(json.loads(metadata["plain"]))
-    for name in [name[: -len(".values")] for name in tensors if name.endswith(".values")]:
-        values, offsets = tensors[f"{name}.values"], tensors[f"{name}.offsets"].tolist()
-        if values.dtype == torch.int32:
-            values = values.to(torch.int64)
-        fields[name] = [values[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
-    return json.loads(metadata["keys"]), fields
