@@ -1,7 +1,8 @@
-"""Log-probs of some rows of a batch, computed by verl's own methods; and the bookkeeping of behaviour log-probs and weights.
+"""Log-probs of the policies that a step needs: old, behaviour, reference; and the weights of replayed rows.
 
-Two facts of verl 0.9.1 make a part of a batch special: the rows must divide by the data-parallel ranks, and by the
-micro-batch that `infer_batch` takes from the batch's `extra_info` when it is there (verl/workers/engine_workers.py).
+The mixin `BehaviourLogProbs` overrides the log-prob methods of verl's trainer; the functions below do its work. Two facts of
+verl 0.9.1 make a part of a batch special: the rows must divide by the data-parallel ranks, and by the micro-batch that
+`infer_batch` takes from the batch's `extra_info` when it is there (verl/workers/engine_workers.py).
 """
 
 from __future__ import annotations
@@ -11,10 +12,66 @@ from collections.abc import Callable, Sequence
 
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 
-from verl_dots.integration import rows, store
+from verl_dots.integration import check, rows, store
 from verl_dots.integration.store import Rows
 from verl_dots.integration.worker import MAX_WEIGHT
 from verl_dots.loss import summarise_weights
+
+
+class BehaviourLogProbs:
+    """Put before verl's trainer among the bases; uses `dots`, `form` and `now` of DotsTrainer."""
+
+    def _compute_old_log_prob(self, batch: Rows, metrics: dict) -> Rows:
+        """verl PPOTrainer._compute_old_log_prob: also behaviour log-probs, and the weights of replayed rows.
+
+        With `replay.behaviour: rollout` verl's own rollout correction does all of it.
+        """
+        replay = self.dots.replay
+        if not replay.enable or replay.behaviour == "rollout":
+            return super()._compute_old_log_prob(batch, metrics)
+        replayed = self.now.replayed_keys
+        fresh = [key for key in batch.keys if key not in replayed]
+        if self.form == check.BEHAVIOUR:  # replayed rows keep the log-probs of the policy that wrote them
+            self._on_part(batch, fresh, lambda part: super(BehaviourLogProbs, self)._compute_old_log_prob(part, metrics))
+            self._remember_behaviour(batch, [])
+            return batch
+        batch = super()._compute_old_log_prob(batch, metrics)
+        self._remember_behaviour(batch, fresh)
+        batch, weight_metrics = write_weights(self.actor_rollout_wg, batch, replayed, replay.max_weight)
+        metrics.update(weight_metrics)
+        return batch
+
+    def _remember_behaviour(self, batch: Rows, fresh: list[str]) -> None:
+        """Store the log-probs of the policy that wrote the rows: fresh ones, and kept reference groups of this step."""
+        kept = [key for group in self.now.kept_reference for key in group.keys]
+        if kept:
+            tags = store.row_tags()
+            part = store.handle(kept, [tags[key] for key in kept], batch.extra_info)
+            self._on_part(part, kept, lambda part: super(BehaviourLogProbs, self)._compute_old_log_prob(part, {}))
+        if self.form == check.DECOUPLED and fresh + kept:
+            store.copy_field(fresh + kept, rows.OLD_LOG_PROBS, rows.BEHAVIOUR_LOG_PROBS)
+
+    def _compute_ref_log_prob(self, batch: Rows, metrics: dict) -> Rows:
+        """verl PPOTrainer._compute_ref_log_prob on fresh rows: that policy never changes, replayed rows have theirs."""
+        fresh = [key for key in batch.keys if key not in self.now.replayed_keys]
+        kept = [key for group in self.now.kept_reference for key in group.keys]
+        tags = store.row_tags()
+        part = store.handle(fresh + kept, [tags[key] for key in fresh + kept], batch.extra_info)
+        self._on_part(part, part.keys, lambda part: super(BehaviourLogProbs, self)._compute_ref_log_prob(part, metrics))
+        return batch
+
+    def _on_part(self, batch: Rows, keys: list[str], compute) -> None:
+        if not keys:
+            return
+        rollout = self.config.actor_rollout_ref.rollout
+        on_part(
+            batch,
+            keys,
+            compute,
+            ranks=max(self.actor_rollout_wg._dispatch_info["actor"]) + 1,
+            micro_batch_size=None if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu,
+            eos_token_id=self.tokenizer.eos_token_id,
+        )
 
 
 def on_part(

@@ -8,6 +8,7 @@ fields, extra_info) that verl's workers resolve themselves.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -63,9 +64,19 @@ def row_tags() -> dict[str, dict[str, Any]]:
 
 
 def rewards(keys: Sequence[str]) -> list[float]:
-    """The unscaled reward of each row: verl puts it on the last response token."""
-    scores = read(keys, [rows.REWARD])[rows.REWARD]
-    return [float(row.sum()) for row in scores.unbind()]
+    """The unscaled reward of each row: verl puts it on the last response token.
+
+    Raises:
+        ValueError: a row has none, because the reward function returned None for it, or its reward is NaN or infinite.
+    """
+    data = read(keys, [rows.REWARD])
+    if rows.REWARD not in data.keys():
+        raise ValueError("a rollout has no reward: the reward function must return a number for every answer, not None")
+    found = [float(row.sum()) for row in data[rows.REWARD].unbind()]
+    wrong = next((reward for reward in found if not math.isfinite(reward)), None)
+    if wrong is not None:
+        raise ValueError(f"a rollout has the reward {wrong}: the reward function must return a finite number for every answer")
+    return found
 
 
 def copy_field(keys: Sequence[str], source: str, target: str) -> None:

@@ -5,7 +5,7 @@ One step, in the order verl calls the overridden methods (verl/trainer/ppo/v1/tr
     prepare_step            reference rollouts, prediction, selection; submit the fresh prompts
     _step_once              sample as many groups as were submitted
     _balance_batch          rewards exist: record observations, put the batch together with replayed groups
-    _compute_old_log_prob   log-probs, behaviour log-probs, replay weights
+    _compute_old_log_prob   log-probs, behaviour log-probs, replay weights (in logprobs.py)
     step                    admit the informative fresh groups to the replay, evict the oldest
     _save_checkpoint        our state before verl's, whose last act marks the checkpoint complete
     _compute_metrics        our metrics; take the rows of retained groups out of what `fit` clears next
@@ -23,7 +23,8 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 
 from verl_dots import batch as batches
-from verl_dots.integration import check, checkpoint, compat, logprobs, questions, reference, rows, stepstate, store
+from verl_dots.integration import check, checkpoint, compat, questions, reference, rows, stepstate, store, waiting
+from verl_dots.integration.logprobs import BehaviourLogProbs
 from verl_dots.integration.stepstate import StepState
 from verl_dots.integration.store import Rows
 from verl_dots.replay import RolloutReplay
@@ -34,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 @register_trainer("dots")
-class DotsTrainer(PPOTrainerSync):
+class DotsTrainer(BehaviourLogProbs, PPOTrainerSync):
     """GRPO on verl's synchronous V1 trainer, with the `dots` block of its configuration in force."""
 
     # The base class compares trainer_mode with "sync" in six places; any other name silently gets asynchronous behaviour.
@@ -82,10 +83,16 @@ class DotsTrainer(PPOTrainerSync):
                 self.role_worker_mapping[role] = ray.remote(RolloutReplayWorker)
 
     def _build_replay_buffer(self):
-        """verl PPOTrainer._build_replay_buffer: poll faster where a step takes less than verl's 2 s between polls."""
+        """verl PPOTrainer._build_replay_buffer: poll faster where a step takes less than verl's 2 s, and not for ever."""
         replay_buffer = super()._build_replay_buffer()
         replay_buffer.poll_interval = float(self.config.trainer.v1.sync.get("poll_interval", replay_buffer.poll_interval))
+        workers = lambda: self.agent_loop_manager.agent_loop_workers  # noqa: E731  made after this
+        waiting.bound(replay_buffer, self.dots.stall_timeout_s, workers, self._describe_prompt)
         return replay_buffer
+
+    def _describe_prompt(self, uid: str) -> str:
+        submission = self.now.submissions.get(uid)
+        return f"prompt {uid}" if submission is None else f"question {submission.question_id}"
 
     def on_train_begin(self) -> None:
         """verl hook before the first step."""
@@ -203,58 +210,6 @@ class DotsTrainer(PPOTrainerSync):
         metrics.update(stepstate.success_histogram(now.fresh, self.dots.reward_range))
         together = store.handle(keys, [tags[key] for key in keys], batch.extra_info)
         return super()._balance_batch(together, metrics, **kwargs)
-
-    def _compute_old_log_prob(self, batch: Rows, metrics: dict) -> Rows:
-        """verl PPOTrainer._compute_old_log_prob: also behaviour log-probs, and the weights of replayed rows.
-
-        With `replay.behaviour: rollout` verl's own rollout correction does all of it.
-        """
-        replay = self.dots.replay
-        if not replay.enable or replay.behaviour == "rollout":
-            return super()._compute_old_log_prob(batch, metrics)
-        replayed = self.now.replayed_keys
-        fresh = [key for key in batch.keys if key not in replayed]
-        if self.form == check.BEHAVIOUR:  # replayed rows keep the log-probs of the policy that wrote them
-            self._on_part(batch, fresh, lambda part: super(DotsTrainer, self)._compute_old_log_prob(part, metrics))
-            self._remember_behaviour(batch, [])
-            return batch
-        batch = super()._compute_old_log_prob(batch, metrics)
-        self._remember_behaviour(batch, fresh)
-        batch, weight_metrics = logprobs.write_weights(self.actor_rollout_wg, batch, replayed, replay.max_weight)
-        metrics.update(weight_metrics)
-        return batch
-
-    def _remember_behaviour(self, batch: Rows, fresh: list[str]) -> None:
-        """Store the log-probs of the policy that wrote the rows: fresh ones, and kept reference groups of this step."""
-        kept = [key for group in self.now.kept_reference for key in group.keys]
-        if kept:
-            tags = store.row_tags()
-            part = store.handle(kept, [tags[key] for key in kept], batch.extra_info)
-            self._on_part(part, kept, lambda part: super(DotsTrainer, self)._compute_old_log_prob(part, {}))
-        if self.form == check.DECOUPLED and fresh + kept:
-            store.copy_field(fresh + kept, rows.OLD_LOG_PROBS, rows.BEHAVIOUR_LOG_PROBS)
-
-    def _compute_ref_log_prob(self, batch: Rows, metrics: dict) -> Rows:
-        """verl PPOTrainer._compute_ref_log_prob on fresh rows: that policy never changes, replayed rows have theirs."""
-        fresh = [key for key in batch.keys if key not in self.now.replayed_keys]
-        kept = [key for group in self.now.kept_reference for key in group.keys]
-        tags = store.row_tags()
-        part = store.handle(fresh + kept, [tags[key] for key in fresh + kept], batch.extra_info)
-        self._on_part(part, part.keys, lambda part: super(DotsTrainer, self)._compute_ref_log_prob(part, metrics))
-        return batch
-
-    def _on_part(self, batch: Rows, keys: list[str], compute) -> None:
-        if not keys:
-            return
-        rollout = self.config.actor_rollout_ref.rollout
-        logprobs.on_part(
-            batch,
-            keys,
-            compute,
-            ranks=max(self.actor_rollout_wg._dispatch_info["actor"]) + 1,
-            micro_batch_size=None if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu,
-            eos_token_id=self.tokenizer.eos_token_id,
-        )
 
     # ------------------------------------------------------------------------------------------------- after the update
 
