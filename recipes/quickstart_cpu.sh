@@ -48,8 +48,8 @@ mkdir -p "$OUT"
 OUT=$(realpath "$OUT")
 TASK_DIR=$(realpath "$TASK_DIR")
 RAY_DIR=$(mktemp -d "${TMPDIR:-/tmp}/vd.XXXXXX") # short: the path of Ray's sockets may have 107 characters
+trap 'rm -rf "$RAY_DIR"' EXIT
 export VERL_FILE_LOGGER_PATH=$OUT/verl_metrics.jsonl
-rm -f "$VERL_FILE_LOGGER_PATH" "$OUT/metrics.jsonl"
 
 DATA=(
     data.train_files="$TASK_DIR/train.parquet"
@@ -134,5 +134,4 @@ TRAINER=(
 python -m verl_dots.cpu.watch --out "$OUT" --steps "$STEPS" -- \
     python -m verl.trainer.main_ppo \
     "${DATA[@]}" "${MODEL[@]}" "${ACTOR[@]}" "${ROLLOUT[@]}" "${ALGORITHM[@]}" "${TRAINER[@]}" "${DOTS[@]}" "$@"
-rm -rf "$RAY_DIR"
 python -m verl_dots.cpu.summary "$OUT" --batch "$TRAIN_BATCH"

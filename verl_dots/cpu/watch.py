@@ -37,12 +37,16 @@ ERROR = re.compile(r"^(\w+\.)*\w*(Error|Exception)\b.*|.*verl-dots: error.*")
 
 
 class MetricsFollower:
-    """Hands out verl's metrics as they are written, flat, and appends them to `metrics.jsonl`."""
+    """Hands out verl's metrics as they are written, flat, and appends them to `metrics.jsonl`.
+
+    verl starts its file anew when a run is resumed. Ours keeps the steps before the first one that is written now.
+    """
 
     def __init__(self, source: Path, target: Path):
         self.source = source
         self.log = MetricsLog(target)
         self.read = 0  # bytes of the source that were handed out
+        self.started = False
 
     def new_steps(self) -> Iterator[dict]:
         if not self.source.exists():
@@ -54,6 +58,11 @@ class MetricsFollower:
         self.read += len(whole)
         for line in whole.splitlines():
             record = json.loads(line)
+            if not self.started:
+                # A resumed run begins by validating the step it was restored to, which has a line already.
+                validates_restored = record["step"] > 0 and "training/global_step" not in record["data"]
+                self.log.cut(record["step"] - (0 if validates_restored else 1))
+                self.started = True
             self.log.append(record["step"], record["data"])
             yield {"step": record["step"], **record["data"]}
 

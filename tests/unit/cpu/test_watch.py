@@ -29,6 +29,25 @@ def test_follower_flattens_and_waits_for_whole_lines(tmp_path):
     assert read_metrics(target) == [{"step": 1, "critic/score/mean": 0.5}, {"step": 2, "replay/size": 3}]
 
 
+@pytest.mark.parametrize(
+    ("first", "kept"),
+    [
+        (verl_line(0, **{"val-core/a/acc/mean@1": 0.1}), []),  # a fresh run in an old folder
+        (verl_line(1, **{"training/global_step": 1}), [0]),
+        (verl_line(4, **{"val-core/a/acc/mean@1": 0.1}), [0, 1, 2, 3, 4]),  # restored to step 4
+        (verl_line(5, **{"training/global_step": 5}), [0, 1, 2, 3, 4]),
+    ],
+)
+def test_an_earlier_runs_lines_are_kept_up_to_where_this_one_starts(tmp_path, first, kept):
+    target = tmp_path / "metrics.jsonl"
+    target.write_text("".join(json.dumps({"step": step, "old": True}) + "\n" for step in range(8)))
+    (tmp_path / "verl.jsonl").write_text(first + verl_line(9))
+    assert len(list(MetricsFollower(tmp_path / "verl.jsonl", target).new_steps())) == 2
+    rows = read_metrics(target)
+    assert [row["step"] for row in rows if "old" in row] == kept
+    assert [row["step"] for row in rows if "old" not in row] == [json.loads(first)["step"], 9]
+
+
 def test_key_numbers_and_accuracy():
     metrics = {
         "critic/score/mean": 0.41666,
