@@ -148,6 +148,8 @@ class DotsConfig:
     seed: int = 1
     reward_range: tuple[float, float] = (0.0, 1.0)
     """Smallest and largest reward of the reward function; rewards are scaled from it to a success rate in [0, 1]."""
+    stall_timeout_s: float | None = 7200.0
+    """Seconds in which no rollout finishes before the run ends with an error; null: verl's own behaviour, wait for ever."""
     selection: SelectionConfig = field(default_factory=SelectionConfig)
     reference: ReferenceConfig = field(default_factory=ReferenceConfig)
     predictor: PredictorConfig = field(default_factory=PredictorConfig)
@@ -162,6 +164,8 @@ class DotsConfig:
             "[lowest, highest] reward with lowest < highest",
         )
         _require(self.seed >= 0, "seed", self.seed, "a whole number >= 0")
+        stall = self.stall_timeout_s
+        _require(stall is None or stall > 0, "stall_timeout_s", stall, "null or seconds above 0")
 
     @classmethod
     def from_mapping(cls, block: Mapping[str, Any] | None) -> DotsConfig:

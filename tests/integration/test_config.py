@@ -83,7 +83,7 @@ def test_without_replay_the_loss_is_verls_own():
 CORRECTION = "algorithm.rollout_correction"
 LOSS = "actor_rollout_ref.actor.policy_loss.loss_mode"
 REFUSED = [
-    (["dots.replay.fresh_fration=0.5"], "dots.replay.fresh_fration does not exist: did you mean replay.fresh_fraction?"),
+    (["dots.replay.fresh_fration=0.5"], "fresh_fration does not exist: did you mean dots.replay.fresh_fraction?"),
     (["dots.replay.fresh_fraction=0"], "dots.replay.fresh_fraction=0.0 is not allowed: use a share in (0, 1]"),
     (["dots.replay.fresh_fraction=1.5"], "dots.replay.fresh_fraction=1.5 is not allowed"),
     (["dots.selection.target=-0.1"], "dots.selection.target=-0.1 is not allowed: use a failure rate in [0, 1]"),

@@ -133,6 +133,7 @@ BAD = [
     ("reference.size", 1, ">= 2"),
     ("reference.min_size", 1, ">= 2"),
     ("reference.timeout_s", 0, "above 0"),
+    ("stall_timeout_s", 0, "seconds above 0"),
     ("predictor.checkpoint", "p.safetensors", "predictor.embeddings"),
     ("predictor.embeddings", 5, "a text"),
     ("replay.fresh_fraction", 0.0, r"\(0, 1\]"),
@@ -166,7 +167,7 @@ class TestMistakes:
         [
             ({"selection": {"temprature": 1}}, r"^dots.selection.temprature .*did you mean dots.selection.temperature\?$"),
             ({"replays": {}}, r"^dots.replays does not exist: did you mean dots.replay\?$"),
-            ({"delta": 0.5}, "^dots.delta .*known keys: predictor, reference, replay, reward_range, seed, selection$"),
+            ({"delta": 0.5}, "^dots.delta .*known keys: predictor, .*, stall_timeout_s$"),
             ({1: 2}, "^dots.1 does not exist"),
         ],
     )

@@ -4,8 +4,9 @@ For runs with verl's own trainer: `trainer.v1.sampler.custom_sampler.{path=pkg:/
 name=FastReplayBuffer}`. (verl calls it a replay buffer; it is not rollout replay.)
 """
 
-from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+from verl_dots.integration.store import Rows
 
 POLL_SECONDS = 0.05  # verl's 2 s would be most of a step of a small model
 
@@ -23,7 +24,7 @@ class FastReplayBuffer(ReplayBuffer):
 
     def _materialize_batch(
         self, partition_id: str, selected_prompt_uids: list[str], partition_snapshot: dict[str, dict]
-    ) -> KVBatchMeta:
+    ) -> Rows:
         submitted = {uid: i for i, uid in enumerate(self.prompt_global_steps[partition_id])}
 
         def position(key: str) -> tuple[int, int, int]:

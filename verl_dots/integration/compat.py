@@ -33,6 +33,7 @@ REQUIRED_SYMBOLS = (
     ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer._load_checkpoint"),
     ("verl.trainer.ppo.v1.trainer_sync", "PPOTrainerSync"),
     ("verl.trainer.ppo.v1.replay_buffer", "ReplayBuffer.sample"),
+    ("verl.trainer.ppo.v1.replay_buffer", "ReplayBuffer._wait_for_next_poll"),
     ("verl.trainer.ppo.padding_utils", "upsample_batch_to_divisible_size"),
     ("verl.trainer.ppo.core_algos", "register_policy_loss"),
     ("verl.trainer.ppo.core_algos", "agg_loss"),

@@ -75,7 +75,7 @@ def rewards(keys: Sequence[str]) -> list[float]:
     found = [float(row.sum()) for row in data[rows.REWARD].unbind()]
     wrong = next((reward for reward in found if not math.isfinite(reward)), None)
     if wrong is not None:
-        raise ValueError(f"a rollout has the reward {wrong}: the reward function must return a finite number for every answer")
+        raise ValueError(f"a rollout has the reward {wrong}: the reward function must return a finite number")
     return found
 
 
