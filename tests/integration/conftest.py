@@ -80,3 +80,19 @@ def overlap_run(tmp_path_factory):
     )
     assert run.returncode == 0, run.output + run.log[-3000:]
     return run
+
+
+@pytest.fixture(scope="session")
+def replay_only_run(tmp_path_factory):
+    """Replay without selection, corrected for the rollout engine through verl's own rollout correction."""
+    run = quickstart(
+        tmp_path_factory.mktemp("replay"),
+        "dots.replay.behaviour=rollout",
+        "algorithm.rollout_correction.rollout_is=token",
+        "algorithm.rollout_correction.rollout_is_threshold=2.0",
+        "actor_rollout_ref.rollout.calculate_log_probs=True",
+        method="rr",
+        steps=4,
+    )
+    assert run.returncode == 0, run.output + run.log[-3000:]
+    return run

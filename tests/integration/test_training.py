@@ -196,6 +196,20 @@ def test_age_limit_and_capacity_hold(overlap_run):
     assert sum(line["replay/evicted_age"] + line["replay/evicted_capacity"] for line in overlap_run.steps()) > 0
 
 
+def test_without_selection_the_questions_are_those_of_verls_sampler(replay_only_run, switched_off_run):
+    assert list(replay_only_run.probe(1)["questions"].values()) == list(switched_off_run.probe(1)["questions"].values())
+    assert [line["dots/fresh_groups"] for line in replay_only_run.steps()][-1] == FRESH
+    assert replay_only_run.steps()[-1]["replay/drawn"] >= BATCH - FRESH
+
+
+def test_engine_corrected_weights_are_verls_own(replay_only_run):
+    for step in range(1, 5):
+        rows = replay_only_run.probe(step)["rows"]
+        columns = (rows[name] for name in ("old_log_probs", "rollout_log_probs", "rollout_is_weights"))
+        for old, engine, weight in zip(*columns, strict=True):
+            np.testing.assert_allclose(weight, np.minimum(np.exp(np.array(old) - np.array(engine)), 2.0), rtol=1e-4)
+
+
 def test_metrics_are_documented_and_add_up(main_run):
     for line in main_run.steps():
         ours = {name for name in line if name.startswith(("dots/", "replay/"))}
