@@ -1,0 +1,115 @@
+"""Which runs a study of the fast loop consists of. Runs of one seed come together, so that a killed study is still fair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run; `label` names the row of a table, `task` the folder outputs/arithmetic_<task>."""
+
+    task: str
+    label: str
+    method: str
+    seed: int
+    preset: str = "default"
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Identity: two runs of one name are the same run."""
+        return " ".join([self.task, self.method, self.preset, *sorted(self.overrides), f"seed={self.seed}"])
+
+
+Variant = tuple[str, str, str, tuple[str, ...]]  # label, method, preset, overrides
+
+HEADLINE: tuple[Variant, ...] = (
+    ("grpo", "grpo", "default", ()),
+    ("dots", "dots", "default", ()),
+    ("dots_rr default", "dots_rr", "default", ()),
+    ("dots_rr fresh .75", "dots_rr", "default", ("replay.fresh_fraction=0.75",)),
+    ("dots_rr fresh 1", "dots_rr", "default", ("replay.fresh_fraction=1.0",)),
+    ("dapo", "dapo", "default", ()),
+    ("rr", "rr", "default", ()),
+    ("dots_rr paper", "dots_rr", "paper", ()),
+    ("dots_rr released", "dots_rr", "released", ()),
+    ("thompson", "thompson", "default", ()),
+)
+CORE = HEADLINE[:7]
+
+ABLATIONS: dict[str, tuple[object, ...]] = {
+    "replay.fill": ("none",),
+    "replay.fresh_fraction": (0.25, 0.75, 1.0),
+    "replay.capacity": ("2B", "4B", "16B", "32B"),
+    "selection.temperature": (1e-3, 1e-2, 0.3),
+    "selection.refresh_every": (1, 4),
+    "selection.explore_fraction": (0.0, 0.25, 0.5),
+    "reference.window": ("explored",),
+    "predictor.posterior": ("false",),
+    "loss": ("behaviour",),
+    "reference.size": (32, 64, 128, 512),
+    "selection.target": (0.3, 0.7),
+    "replay.max_age": (5, 10, 20),
+    "replay.draw": ("informative",),
+    "replay.newest_per_question": ("true",),
+    "replay.max_weight": ("1.0", "null"),
+    "reference.mode": ("overlap", "fresh"),
+    "learning_rate": (1.5e-4, 6e-4),
+}
+"""Changes of one key of dots_rr default, the most important first; `2B` means twice the batch."""
+
+
+def headline(seeds: Sequence[int], tasks: Sequence[str] = ("x", "y"), batch: int = 16) -> list[Run]:
+    """All methods; first the core on all tasks, then the others."""
+    own = () if batch == 16 else (f"batch={batch}",)
+    runs = []
+    for variants in (CORE, HEADLINE[7:]):
+        for seed in seeds:
+            for task in tasks:
+                runs += [Run(task, label, method, seed, preset, over + own) for label, method, preset, over in variants]
+    return runs
+
+
+def large_batch(seeds: Sequence[int], batch: int = 32, tasks: Sequence[str] = ("x", "y")) -> list[Run]:
+    """The core methods at another batch size, the pairs of a seed together."""
+    own = (f"batch={batch}",)
+    return [
+        Run(task, label, method, seed, preset, over + own)
+        for seed in seeds
+        for task in tasks
+        for label, method, preset, over in CORE
+    ]
+
+
+def ablations(seeds: Sequence[int], batch: int = 32, tasks: Sequence[str] = ("x", "y")) -> list[Run]:
+    """One key at a time around dots_rr default, key by key."""
+    own = (f"batch={batch}",)
+    runs = [
+        Run(task, label, method, seed, "default", own)
+        for seed in seeds
+        for task in tasks
+        for label, method in (("grpo", "grpo"), ("dots_rr default", "dots_rr"))
+    ]
+    for key, values in ABLATIONS.items():
+        for seed in seeds:
+            for task in tasks:
+                for value in values:
+                    text = str(int(value[:-1]) * batch) if isinstance(value, str) and value.endswith("B") else str(value)
+                    change = f"{key}={text}"
+                    runs.append(Run(task, change, "dots_rr", seed, "default", (*own, *_with_minimum(key, text), change)))
+    return runs
+
+
+def _with_minimum(key: str, text: str) -> tuple[str, ...]:
+    """A reference set below `reference.min_size` needs that lowered."""
+    return ("reference.min_size=16",) if key == "reference.size" and int(text) < 64 else ()
+
+
+STUDIES: dict[str, Callable[[Sequence[int]], list[Run]]] = {
+    "headline": headline,
+    "batch32": large_batch,
+    "batch64": lambda seeds: large_batch(seeds, 64),
+    "ablations": ablations,
+}

@@ -1,0 +1,100 @@
+"""Tables of the fast loop: medians and ranges over seeds, and what it took to reach plain GRPO's final accuracy."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from summary import crossing, spread
+
+COSTS = ("step", "groups", "tokens", "trained_tokens")
+HEADER = (
+    "| method | seeds | final accuracy | informative fresh / trained | steps to GRPO's | groups to GRPO's | generated tokens to GRPO's "
+    "| reached |\n|---|---|---|---|---|---|---|---|"
+)
+
+
+def read_runs(path: Path) -> list[dict[str, Any]]:
+    """The lines of a study's file; a last line that a kill left unfinished is passed over."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def setting(run: dict[str, Any]) -> tuple[str, str]:
+    """Task and batch size: what runs must share to be compared."""
+    batch = [override.partition("=")[2] for override in run["overrides"] if override.startswith("batch=")]
+    return run["task"], batch[0] if batch else "16"
+
+
+def to_target(run: dict[str, Any], target: float) -> dict[str, float] | None:
+    """Steps, groups and tokens at which the run's accuracy first reached `target`; None: never."""
+    curve = run["curve"]
+    place = crossing(curve["step"], curve["accuracy"], target)
+    if place is None:
+        return None
+    step, left, share = place
+    following = min(left + 1, len(curve["step"]) - 1)
+    costs = {name: curve[name][left] + share * (curve[name][following] - curve[name][left]) for name in COSTS[1:]}
+    return {"step": step, **costs}
+
+
+def compare(runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Rows by label for the runs of one setting. Ratios are against GRPO's whole run, whose final accuracy is the target.
+
+    The target is the median of GRPO's final accuracies; a run that never reached it has no ratio, and a median counts it as
+    the worst.
+    """
+    by_label = defaultdict(list)
+    for run in runs:
+        by_label[run["label"]].append(run)
+    baseline = by_label.get("grpo", [])
+    target = spread([run["final_accuracy"] for run in baseline])["median"] if baseline else None
+    reference = None if target is None else {
+        name: spread([run["curve"][name][-1] for run in baseline])["median"] for name in COSTS
+    }  # fmt: skip
+    rows = {}
+    for label, group in by_label.items():
+        row = {"seeds": len(group)}
+        for name in ("final_accuracy", "informative_share", "trained_informative_share", "groups", "tokens", "cpu_seconds"):
+            row[name] = spread([run[name] for run in group])
+        if target is not None:
+            reached = [to_target(run, target) for run in group]
+            row["reached"] = sum(cost is not None for cost in reached)
+            for name in COSTS:
+                ratios = [None if cost is None else cost[name] / reference[name] for cost in reached]
+                row[f"{name}_ratio"] = spread(ratios)
+        rows[label] = row
+    return rows
+
+
+def show(runs: Sequence[dict[str, Any]]) -> str:
+    """Markdown tables, one for each task and batch size."""
+    by_setting = defaultdict(list)
+    for run in runs:
+        by_setting[setting(run)].append(run)
+    parts = []
+    for (task, batch), group in sorted(by_setting.items()):
+        lines = [f"### Pool {task}, batch {batch}", "", HEADER]
+        lines += [_line(label, row) for label, row in compare(group).items()]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _line(label: str, row: dict[str, Any]) -> str:
+    cells = [label, row["seeds"], _cell(row["final_accuracy"], ".3f")]
+    cells.append(f"{row['informative_share']['median']:.2f} / {row['trained_informative_share']['median']:.2f}")
+    for name in ("step", "groups", "tokens"):
+        cells.append(_cell(row.get(f"{name}_ratio"), ".2f"))
+    cells.append(f"{row['reached']}/{row['seeds']}" if "reached" in row else "")
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def _cell(values: dict[str, float | None] | None, form: str) -> str:
+    """`median (min to max)`; a dash for what was never reached."""
+    if values is None:
+        return ""
+    texts = ["-" if values[name] is None else format(values[name], form) for name in ("median", "min", "max")]
+    return f"{texts[0]} ({texts[1]} to {texts[2]})"
