@@ -17,6 +17,7 @@ SEED=${SEED:-1}
 OUT=${OUT:-outputs/quickstart}
 POOL=${POOL:-x}                               # mix of questions: x, y or z
 TASK_DIR=${TASK_DIR:-outputs/arithmetic_$POOL} # built here unless it is there
+BUILD_ARGS=${BUILD_ARGS:-} # more for data_prep/build_arithmetic.py, such as "--task carry_slip --width 192"
 TRAIN_BATCH=${TRAIN_BATCH:-16}
 MINI_BATCH=${MINI_BATCH:-8}
 ROLLOUTS=${ROLLOUTS:-8}
@@ -43,7 +44,8 @@ dots_rr) DOTS=("${OVERLAY[@]}") ;;
 esac
 
 source recipes/common/cpu_env.sh
-python data_prep/build_arithmetic.py --output "$TASK_DIR" --pool "$POOL"
+# shellcheck disable=SC2086 # several arguments in one variable
+python data_prep/build_arithmetic.py --output "$TASK_DIR" --pool "$POOL" $BUILD_ARGS
 mkdir -p "$OUT"
 OUT=$(realpath "$OUT")
 TASK_DIR=$(realpath "$TASK_DIR")

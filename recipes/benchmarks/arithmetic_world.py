@@ -70,7 +70,7 @@ class Task:
     def load(cls, folder: Path) -> Task:
         """Raises ValueError where the folder holds no built task."""
         if not (folder / "manifest.json").is_file():
-            raise ValueError(f"{folder} holds no arithmetic task: make it with data_prep/build_arithmetic.py --output {folder}")
+            raise ValueError(f"{folder} holds no task: make it with data_prep/build_arithmetic.py --output {folder}")
         return cls(folder, Questions.load(folder / "train.parquet"), Questions.load(folder / "val.parquet"))
 
     def model(self) -> torch.nn.Module:
@@ -81,7 +81,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Rollouts:
-    """The rows of one group: question number, tokens (G, T), log-probs of the policy that wrote them (G, T), mask, rewards."""
+    """The rows of one group: question number, tokens (G, T), log-probs of the policy that wrote them, mask, rewards (G,)."""
 
     question: int
     tokens: torch.Tensor
@@ -101,7 +101,7 @@ def exact_success(model: torch.nn.Module, questions: Questions) -> np.ndarray:
 
 
 def response_log_probs(model: torch.nn.Module, prompts: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Log-probs (R, T) of response tokens (R, T) after prompts (R, S); the model is causal, so padding at the end is harmless."""
+    """Log-probs (R, T) of response tokens (R, T) after prompts (R, S). The model is causal: padding at the end is harmless."""
     inputs = torch.cat([prompts, tokens[:, :-1]], dim=1)
     logits = model(input_ids=inputs, use_cache=False, logits_to_keep=tokens.shape[1]).logits
     return torch.log_softmax(logits, dim=-1).gather(-1, tokens[..., None]).squeeze(-1)

@@ -3,11 +3,12 @@
 
     python recipes/benchmarks/fast_loop.py --task outputs/arithmetic_x --method dots_rr --seed 1
     python recipes/benchmarks/fast_loop.py --task outputs/arithmetic_x --method dots_rr replay.fresh_fraction=0.75 batch=32
-    python recipes/benchmarks/fast_loop.py --study headline --seeds 101-105 --output recipes/benchmarks/results/fast_loop.jsonl
+    python recipes/benchmarks/fast_loop.py --study headline --seeds 101-105
     python recipes/benchmarks/fast_loop.py --table recipes/benchmarks/results/fast_loop.jsonl
 
-A run prints one JSON line per evaluation and a summary; a study appends one line per run and skips the runs that are there,
-so it can be killed and started again. One thread, one process at a time per output file. A run takes 15 to 30 s on a free core.
+A run prints one JSON line per evaluation and a summary; a study appends one line per run to --output and skips the runs
+that are there, so it can be killed and started again. One thread, one process at a time for each output file. A run of 80
+steps takes 10 s (grpo) to 20 s (dots_rr) of CPU time at batch 16.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ PROBES = (3, 21, 41, 61, 79)
 EVALUATE_EVERY = 10
 
 
-def train(task: Task, method: Method, seed: int, on_evaluation: Callable[[dict], None] = lambda line: None) -> dict[str, Any]:
+Report = Callable[[dict], None]
+
+
+def train(task: Task, method: Method, seed: int, on_evaluation: Report = lambda line: None) -> dict[str, Any]:
     """One run from the warm-started model. Returns the curve, one list per quantity, and the totals."""
     torch.set_num_threads(1)
     start = time.process_time()
@@ -108,7 +112,8 @@ def run_study(runs: Sequence[Run], tasks: Path, output: Path) -> None:
             line = {"name": run.name, **dataclasses.asdict(run), **result, "commit": commit()}
             with output.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(line) + "\n")
-            print(f"{number}/{len(runs)} {run.name}: {result['final_accuracy']:.3f}, {result['cpu_seconds']} s CPU", flush=True)
+            numbers = f"{result['final_accuracy']:.3f}, {result['cpu_seconds']} s CPU"
+            print(f"{number}/{len(runs)} {run.name}: {numbers}", flush=True)
 
 
 @functools.cache

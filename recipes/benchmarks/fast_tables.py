@@ -12,8 +12,8 @@ from summary import crossing, spread
 
 COSTS = ("step", "groups", "tokens", "trained_tokens")
 HEADER = (
-    "| method | seeds | final accuracy | informative fresh / trained | steps to GRPO's | groups to GRPO's | generated tokens to GRPO's "
-    "| reached |\n|---|---|---|---|---|---|---|---|"
+    "| method | seeds | final accuracy | informative fresh / trained | steps to GRPO's | groups to GRPO's "
+    "| generated tokens to GRPO's | reached |\n|---|---|---|---|---|---|---|---|"
 )
 
 

@@ -21,8 +21,8 @@ from verl_dots.config import DotsConfig
 METHODS = ("grpo", "dapo", "dots", "rr", "dots_rr", "thompson")
 PRESETS = ("default", "paper", "released")
 OWN_KEYS = {
-    "batch": int, "steps": int, "rollouts": int, "mini_batches": int, "learning_rate": float, "loss": str, "norm_by_std": bool,
-    "mean_of_rows": bool,
+    "batch": int, "steps": int, "rollouts": int, "mini_batches": int, "learning_rate": float,
+    "loss": str, "norm_by_std": bool, "mean_of_rows": bool,
 }  # fmt: skip
 PAPER_BATCH = 512
 """The batch for which the paper's reference set of 256 and buffer of 512 groups were made."""
@@ -79,14 +79,18 @@ class Method:
         settings = preset_settings(preset)
         batch = own.get("batch", cls.batch)
         if preset != "default":
-            size = max(SMALLEST_REFERENCE, settings["dots"]["reference"]["size"] * batch // PAPER_BATCH)
-            scaled = {"reference": {"size": size}, "replay": {"capacity": settings["dots"]["replay"]["capacity"] * batch // PAPER_BATCH}}
-            settings["dots"] = merge(settings["dots"], scaled)
+            settings["dots"] = merge(settings["dots"], scaled_sizes(settings["dots"], batch))
         dots = merge(settings["dots"], block)
         dots = merge(dots, {"seed": seed, "selection": {"enable": name in ("dots", "dots_rr")}})
         dots = merge(dots, {"replay": {"enable": name in ("rr", "dots_rr")}})
         resolved = DotsConfig.from_mapping(dots).resolve(batch)
         return replace(cls(name, resolved, **settings["own"]), **own)
+
+
+def scaled_sizes(dots: Mapping[str, Any], batch: int) -> dict[str, Any]:
+    """Reference set and capacity of a preset made for batches of 512, for `batch`."""
+    size = max(SMALLEST_REFERENCE, dots["reference"]["size"] * batch // PAPER_BATCH)
+    return {"reference": {"size": size}, "replay": {"capacity": dots["replay"]["capacity"] * batch // PAPER_BATCH}}
 
 
 def preset_settings(preset: str) -> dict[str, Any]:

@@ -132,7 +132,7 @@ class StepLoop:
                 self._label(step, reference.size)
 
     def _label(self, step: int, size: int) -> None:
-        """Roll out a reference set. In mode `overlap` it is generated with the step's own; its labels serve the next refresh."""
+        """Roll out a reference set; in mode `overlap` together with the step's own, and its labels serve the next refresh."""
         groups = self._roll_out(step, self.sampler.draw_reference(size), "r")
         self.totals.reference_groups += len(groups)
         reuse = self.method.dots.reference.reuse and self.method.dots.replay.enable
@@ -155,7 +155,7 @@ class StepLoop:
         return groups
 
     def _regenerate(self, step: int, groups: list[Group]) -> list[Group]:
-        """verl's filter in synchronous mode: k evicted groups allow 2k new ones, at most a batch at a time; surplus is lost."""
+        """verl's filter in synchronous mode: k evicted groups allow 2k new ones, a batch at a time; surplus is lost."""
         size, round_number = self.method.batch, 0
         kept = [group for group in groups if group.informative]
         credits = 2 * (len(groups) - len(kept))

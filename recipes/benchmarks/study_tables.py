@@ -1,0 +1,143 @@
+"""Aggregates of the study: medians and ranges over seeds, and ratios against plain GRPO of the same task.
+
+To GRPO's final accuracy: the target is the median of GRPO's final accuracies, and what a run had spent when its accuracy
+(linear between the saved models) first reached it is divided by what GRPO's whole run spends (median over seeds). A run that
+never gets there counts as worse than any number; its ratio is null.
+
+Re-weighted seconds: on a CPU the agent loop takes most of a step, on GPUs generation takes .46 to .54 of it. A step is
+charged `share * generation / GRPO's mean generation + (1 - share) * rest / GRPO's mean rest`, from measured seconds.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from summary import crossing, spread
+
+BASELINE = "grpo"
+GPU_SHARES = (0.46, 0.54)
+COSTS = ("seconds", "steps", "generated_tokens", "trained_tokens", "generated_groups")
+Result = dict[str, Any]
+
+
+def aggregate(results: Sequence[Result]) -> dict[str, dict[str, Any]]:
+    """{task: {method: quantities}} in the form that README documents; ratios are null where GRPO is missing."""
+    return {
+        task: {method: _quantities(runs, methods.get(BASELINE, [])) for method, runs in methods.items()}
+        for task, methods in _grouped(results).items()
+    }
+
+
+def _quantities(runs: Sequence[Result], baseline: Sequence[Result]) -> dict[str, Any]:
+    ratios = to_baseline(runs, baseline)
+    return {
+        "seeds": len(runs),
+        "final_accuracy": spread([run["curve"]["accuracy"][-1] for run in runs]),
+        "step_seconds_ratio": _step_ratio(runs, baseline),
+        "informative_share": spread([float(np.mean(run["per_step"]["trained_informative"])) for run in runs]),
+        "to_baseline_accuracy": {f"{name}_ratio": ratios[name] for name in ("seconds", "steps", "generated_tokens")},
+    }
+
+
+def _grouped(results: Sequence[Result]) -> dict[str, dict[str, list[Result]]]:
+    grouped: dict[str, dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
+    for result in results:
+        grouped[result["task"]][result["method"]].append(result)
+    return grouped
+
+
+def cumulative(run: Result, scale: dict[str, float] | None) -> dict[str, np.ndarray]:
+    """What the run had spent after 0, 1, ... steps, by cost; `scale`: GRPO's mean seconds of generation and of the rest."""
+    per_step = {name: np.array(values) for name, values in run["per_step"].items()}
+    costs = {name: per_step[name] for name in COSTS if name != "steps"}
+    costs["steps"] = np.ones(len(per_step["seconds"]))
+    if scale is not None:
+        generation = per_step["seconds_gen"] / scale["gen"]
+        rest = (per_step["seconds"] - per_step["seconds_gen"]) / scale["rest"]
+        costs |= {f"seconds_{share}": share * generation + (1 - share) * rest for share in GPU_SHARES}
+    return {name: np.concatenate([[0.0], np.cumsum(values)]) for name, values in costs.items()}
+
+
+def baseline_scale(baseline: Sequence[Result]) -> dict[str, float]:
+    """Mean seconds per step of GRPO: generation, and everything else."""
+    generation = [np.mean(run["per_step"]["seconds_gen"]) for run in baseline]
+    total = [np.mean(run["per_step"]["seconds"]) for run in baseline]
+    return {"gen": float(np.median(generation)), "rest": float(np.median(np.subtract(total, generation)))}
+
+
+def to_baseline(runs: Sequence[Result], baseline: Sequence[Result]) -> dict[str, Any]:
+    """Ratio of every cost at the target accuracy, as median, min and max; and `reached`, how many runs got there."""
+    names = [*COSTS, *(f"seconds_{share}" for share in GPU_SHARES)]
+    if not baseline:
+        return {**dict.fromkeys(names), "reached": 0}
+    target = spread([run["curve"]["accuracy"][-1] for run in baseline])["median"]
+    scale = baseline_scale(baseline)
+    whole = {name: np.median([cumulative(run, scale)[name][-1] for run in baseline]) for name in names}
+    ratios = defaultdict(list)
+    for run in runs:
+        place = crossing(run["curve"]["step"], run["curve"]["accuracy"], target)
+        for name, spent in cumulative(run, scale).items():
+            at = None if place is None else float(np.interp(place[0], np.arange(len(spent)), spent))
+            ratios[name].append(None if at is None else at / whole[name])
+    reached = sum(ratio is not None for ratio in ratios["steps"])
+    return {**{name: spread(ratios[name]) for name in names}, "reached": reached}
+
+
+def _step_ratio(runs: Sequence[Result], baseline: Sequence[Result]) -> dict[str, float | None] | None:
+    """Median seconds of a step, without the first, which compiles and warms up, against GRPO's."""
+    if not baseline:
+        return None
+    reference = np.median([np.median(run["per_step"]["seconds"][1:]) for run in baseline])
+    return spread([float(np.median(run["per_step"]["seconds"][1:]) / reference) for run in runs])
+
+
+# ---------------------------------------------------------------------------------------------------------- markdown
+
+HEADER = (
+    "| method | seeds | final accuracy | informative: trained (fresh) | steps | generated tokens | trained tokens | groups "
+    "| seconds, measured | seconds at .46 / .54 rollout | seconds per step | reached |\n" + "|---" * 12 + "|"
+)
+
+
+def show(results: Sequence[Result]) -> str:
+    """Markdown: one table for each task; columns from `steps` on are ratios at GRPO's final accuracy."""
+    parts = []
+    for task, methods in _grouped(results).items():
+        baseline = methods.get(BASELINE, [])
+        lines = [f"### {task}", "", HEADER, *(_line(method, runs, baseline) for method, runs in methods.items())]
+        lines += ["", "Median seconds of a step by phase: " + "; ".join(map(_phases, methods, methods.values())) + "."]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _line(method: str, runs: Sequence[Result], baseline: Sequence[Result]) -> str:
+    quantities, ratios = _quantities(runs, baseline), to_baseline(runs, baseline)
+    fresh = np.median([np.mean(run["per_step"]["fresh_informative"]) for run in runs])
+    cells = [method, str(len(runs)), _cell(quantities["final_accuracy"], ".3f")]
+    cells.append(f"{quantities['informative_share']['median']:.2f} ({fresh:.2f})")
+    cells += [_cell(ratios[name]) for name in ("steps", "generated_tokens", "trained_tokens", "generated_groups", "seconds")]
+    cells.append(" / ".join(_number(ratios[f"seconds_{share}"]) for share in GPU_SHARES))
+    cells += [_cell(quantities["step_seconds_ratio"]), f"{ratios['reached']}/{len(runs)}"]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _phases(method: str, runs: Sequence[Result]) -> str:
+    names = ("gen", "old_log_prob", "update_actor")
+    values = {name: np.median([np.median(run["per_step"][f"seconds_{name}"][1:]) for run in runs]) for name in names}
+    total = np.median([np.median(run["per_step"]["seconds"][1:]) for run in runs])
+    return f"{method} {total:.2f} (" + ", ".join(f"{name} {value:.2f}" for name, value in values.items()) + ")"
+
+
+def _number(values: dict[str, float | None] | None) -> str:
+    return "-" if values is None or values["median"] is None else format(values["median"], ".2f")
+
+
+def _cell(values: dict[str, float | None] | None, form: str = ".2f") -> str:
+    """`median (min to max)`, a dash for what was never reached."""
+    if values is None:
+        return "-"
+    texts = ["-" if values[name] is None else format(values[name], form) for name in ("median", "min", "max")]
+    return f"{texts[0]} ({texts[1]} to {texts[2]})"
