@@ -130,7 +130,7 @@ def build(output: Path, settings: dict, model_dir: Path, train: list, val: list,
         with atomic_path(output / f"{name}.parquet") as path:
             pd.DataFrame(part).to_parquet(path)
     torch.set_num_threads(threads)
-    model = AutoModelForCausalLM.from_pretrained(model_dir, attn_implementation="sdpa").double().eval()
+    model = AutoModelForCausalLM.from_pretrained(model_dir, attn_implementation="sdpa").eval()
     both = [row["extra_info"] for row in train + val]
     write_embeddings(
         output / "embeddings.safetensors",
