@@ -101,7 +101,7 @@ def exact_success(model: torch.nn.Module, questions: Questions) -> np.ndarray:
 
 
 def response_log_probs(model: torch.nn.Module, prompts: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Log-probs (R, T) of response tokens (R, T) after prompts (R, S). The model is causal: padding at the end is harmless."""
+    """Log-probs (R, T) of response tokens (R, T) after prompts (R, S). Causal, so padding at the end is harmless."""
     inputs = torch.cat([prompts, tokens[:, :-1]], dim=1)
     logits = model(input_ids=inputs, use_cache=False, logits_to_keep=tokens.shape[1]).logits
     return torch.log_softmax(logits, dim=-1).gather(-1, tokens[..., None]).squeeze(-1)

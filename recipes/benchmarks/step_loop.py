@@ -132,7 +132,7 @@ class StepLoop:
                 self._label(step, reference.size)
 
     def _label(self, step: int, size: int) -> None:
-        """Roll out a reference set; in mode `overlap` together with the step's own, and its labels serve the next refresh."""
+        """Roll out a reference set; in mode `overlap` with the step's own, and its labels serve the next refresh."""
         groups = self._roll_out(step, self.sampler.draw_reference(size), "r")
         self.totals.reference_groups += len(groups)
         reuse = self.method.dots.reference.reuse and self.method.dots.replay.enable
