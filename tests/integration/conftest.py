@@ -57,6 +57,9 @@ def paper_run(tmp_path_factory):
         "ray_kwargs.ray_init.num_cpus=12",
         "ray_kwargs.ray_init.resources.NPU=2",
         "actor_rollout_ref.actor.use_kl_loss=True",
+        # the reference model's log-probs share a column with the actor's, which are float32
+        "+actor_rollout_ref.ref.fsdp_config.mixed_precision.param_dtype=fp32",
+        "+actor_rollout_ref.ref.fsdp_config.mixed_precision.reduce_dtype=fp32",
         "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=32",
         "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=32",
         steps=4,

@@ -169,8 +169,10 @@ def _restore_pool(trainer: DotsTrainer, state: dict[str, Any], folder: Path) -> 
             "dots: %d questions of the checkpoint are not in the data set any more (first %s): dropped",
             len(pool.sampler.dropped), pool.sampler.dropped[0],
         )  # fmt: skip
-    if state["difficulty"] is not None and state["pool"] == pool.sampler.pool:
-        pool.difficulty = np.array(state["difficulty"])
+    if state["difficulty"] is not None:
+        difficulty = dict(zip(state["pool"], state["difficulty"], strict=True))
+        if difficulty.keys() >= set(pool.sampler.pool):  # a question new to the file has none until the next refresh
+            pool.difficulty = np.array([difficulty[question] for question in pool.sampler.pool])
 
 
 def _restore_rows(trainer: DotsTrainer, folder: Path, tags: dict[str, dict]) -> None:
