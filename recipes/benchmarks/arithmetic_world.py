@@ -58,6 +58,14 @@ class Questions:
         return cls(ids, texts, torch.from_numpy(encode_questions(texts)), answers)
 
 
+    def rows(self, numbers: Sequence[int]) -> Questions:
+        """The questions of these numbers."""
+        chosen = torch.as_tensor(numbers)
+        return Questions(
+            [self.ids[i] for i in numbers], [self.texts[i] for i in numbers], self.prompts[chosen], self.answers[chosen]
+        )
+
+
 @dataclass(frozen=True)
 class Task:
     """A folder written by data_prep/build_arithmetic.py."""
@@ -122,9 +130,9 @@ class ArithmeticWorld:
         """Expected accuracy on the validation questions at temperature 1."""
         return float(exact_success(self._model, self.task.val).mean())
 
-    def true_difficulty(self) -> np.ndarray:
-        """Failure rate of every training question under the policy of now, (N,)."""
-        return 1 - exact_success(self._model, self.task.train)
+    def true_difficulty(self, questions: np.ndarray) -> np.ndarray:
+        """Failure rate of these training questions under the policy of now."""
+        return 1 - exact_success(self._model, self.task.train.rows(questions))
 
     # ------------------------------------------------------------------------------------------------- rollouts
 

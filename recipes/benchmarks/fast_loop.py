@@ -41,7 +41,7 @@ from verl_dots.difficulty.build import build_predictor
 from verl_dots.files import Parser, run_cli
 
 PROBES = (3, 21, 41, 61, 79)
-"""Steps at whose refresh the estimate is compared with the true difficulty of the whole pool."""
+"""Steps at whose refresh the estimate is compared with the true difficulty."""
 EVALUATE_EVERY = 10
 
 

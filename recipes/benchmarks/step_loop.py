@@ -20,6 +20,8 @@ from verl_dots.replay import RolloutReplay
 from verl_dots.sampler import DifficultySampler
 from verl_dots.types import Draw, Group, Observation
 
+PROBED = 512
+"""Questions, drawn uniformly from the pool, on which estimates are compared with the truth."""
 THOMPSON_TEMPERATURE = 1e-3
 THOMPSON_DECAY = 0.5
 """MoPPS keeps this share of a question's evidence when the question is rolled out again."""
@@ -36,7 +38,7 @@ class World(Protocol):
 
     def forget(self, uids: Iterable[str]) -> None: ...
 
-    def true_difficulty(self) -> np.ndarray: ...
+    def true_difficulty(self, questions: np.ndarray) -> np.ndarray: ...
 
 
 @dataclass
@@ -60,8 +62,8 @@ class StepLoop:
 
     Attributes:
         estimator: None where the method selects without a predictor.
-        refreshes: (step, Pearson of the estimate and of the prediction alone with the true difficulty, share of the pool
-            within .25 of the target by truth), at the refreshes that `probe` names.
+        refreshes: (step, Pearson of the estimate and of the prediction alone with the true difficulty, share of
+            questions within .25 of the target by truth), at the refreshes that `probe` names, on `PROBED` questions.
     """
 
     world: World
@@ -140,10 +142,11 @@ class StepLoop:
         self.world.forget({group.uid for group in groups} - {group.uid for group in self._kept})
 
     def _probe(self, step: int, difficulty: np.ndarray, prior: np.ndarray) -> None:
-        truth = self.world.true_difficulty()
+        sample = np.random.default_rng(step).permutation(len(difficulty))[:PROBED]
+        truth = self.world.true_difficulty(sample)
         near = float((np.abs(truth - self.method.dots.selection.target) <= 0.25).mean())
         with np.errstate(invalid="ignore"):
-            pair = [float(np.corrcoef(values, truth)[0, 1]) for values in (difficulty, prior)]
+            pair = [float(np.corrcoef(values[sample], truth)[0, 1]) for values in (difficulty, prior)]
         self.refreshes.append((step, *pair, near))
 
     # ------------------------------------------------------------------------------------------------- generation

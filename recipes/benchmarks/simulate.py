@@ -1,0 +1,189 @@
+#!/usr/bin/env python
+"""What the arithmetic task cannot show: large pools, weak predictors, drifting policies, mixed domains, in simulation.
+
+    python recipes/benchmarks/simulate.py --check recipes/benchmarks/results/fast_loop.jsonl   # does it order methods as real runs do?
+    python recipes/benchmarks/simulate.py --study --output recipes/benchmarks/results/simulate.json
+    python recipes/benchmarks/simulate.py --method dots_rr --questions 100000 --steps 500 --quality 0.4
+
+The policy is simulated (simulated_world.py); selection, estimate, replay and the batch are the package's own code. A
+simulation shows consequences of its assumptions: read its tables as "if learning worked like this", and only as far as
+--check agrees. The pool of 1e6 questions takes a few seconds per refresh, so it is refreshed every 10 steps.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from fast_studies import HEADLINE
+from fast_tables import compare, read_runs, setting
+from methods import METHODS, PRESETS, Method
+from scipy.stats import spearmanr
+from simulated_world import SimulatedWorld, WorldSettings
+from step_loop import StepLoop
+
+from verl_dots.difficulty.kernel import KernelPredictor
+from verl_dots.files import Parser, atomic_path, run_cli
+
+POINTS = 16
+"""Evaluations of a run."""
+
+
+def simulate(method: Method, world: SimulatedWorld) -> dict[str, Any]:
+    """One run, in the form of `fast_loop.train`."""
+    start = time.process_time()
+    predictor = KernelPredictor(world.vectors) if method.dots.selection.enable else None
+    every = max(1, method.steps // POINTS)
+    loop = StepLoop(world, method, predictor, [1 + i * method.steps // 4 for i in range(1, 4)])
+    curve: dict[str, list] = {name: [] for name in ("step", "accuracy", "groups", "tokens", "trained_tokens")}
+    for step in range(method.steps + 1):
+        if step:
+            loop.step(step)
+        if step % every == 0 or step == method.steps:
+            totals = loop.totals
+            values = (step, round(world.accuracy(), 4), totals.groups, totals.tokens, totals.trained_tokens)
+            for name, value in zip(curve, values, strict=True):
+                curve[name].append(value)
+    totals = loop.totals
+    return {
+        "curve": curve,
+        "final_accuracy": curve["accuracy"][-1],
+        "informative_share": totals.fresh_informative / totals.fresh_groups,
+        "trained_informative_share": totals.trained_informative / totals.trained_groups,
+        "groups": totals.groups,
+        "tokens": totals.tokens,
+        "pearson": [[step, round(both, 3), round(prior, 3), round(near, 3)] for step, both, prior, near in loop.refreshes],
+        "cpu_seconds": round(time.process_time() - start, 1),
+    }
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A situation, and how long and how large the runs in it are."""
+
+    world: WorldSettings
+    steps: int = 300
+    batch: int = 64
+    overrides: tuple[str, ...] = ()
+
+
+_BASE = WorldSettings(questions=20_000, rate=0.02)
+SCENARIOS: dict[str, Scenario] = {
+    "20k questions": Scenario(_BASE),
+    "weak predictor (quality .3)": Scenario(replace(_BASE, quality=0.3)),
+    "no predictor (quality 0)": Scenario(replace(_BASE, quality=0.0, cluster_share=0.0)),
+    "drifting policy": Scenario(replace(_BASE, drift=0.1)),
+    "five domains, .1 transfer": Scenario(replace(_BASE, domains=5, clusters=8, domain_spread=3.0, transfer=0.1)),
+    "hard pool (start -3)": Scenario(replace(_BASE, start=-3.0)),
+    "easy pool (start 3)": Scenario(replace(_BASE, start=3.0)),
+    "one domain, 2,000 steps": Scenario(replace(_BASE, rate=0.003), steps=2000, overrides=("selection.refresh_every=8",)),
+    "1e6 questions": Scenario(replace(_BASE, questions=1_000_000), steps=200, overrides=("selection.refresh_every=10",)),
+}
+STUDIED = ("grpo", "dots", "dots_rr default", "dots_rr fresh 1", "dapo", "rr", "thompson")
+
+
+def run_variant(label: str, world: WorldSettings, steps: int, batch: int, seed: int, extra: Sequence[str] = ()) -> dict[str, Any]:
+    """One run of a row of the headline table in a simulated world."""
+    _, name, preset, overrides = next(variant for variant in HEADLINE if variant[0] == label)
+    method = Method.make(name, preset, [*overrides, *extra, f"steps={steps}", f"batch={batch}"], seed)
+    result = simulate(method, SimulatedWorld(world, seed, method.rollouts, batch))
+    return {"label": label, "seed": seed, "overrides": [f"batch={batch}"], **result}
+
+
+def study(seeds: Sequence[int], names: Sequence[str], output: Path) -> None:
+    """All scenarios; the JSON is rewritten after each, and scenarios that it holds are skipped."""
+    done = json.loads(output.read_text()) if output.exists() else {}
+    for name in names:
+        if name in done:
+            continue
+        scenario = SCENARIOS[name]
+        here = seeds[:1] if scenario.world.questions > 100_000 else seeds
+        runs = [
+            run_variant(label, scenario.world, scenario.steps, scenario.batch, seed, scenario.overrides)
+            for seed in here
+            for label in STUDIED
+        ]
+        rows = compare(runs)
+        for label, row in rows.items():
+            row["pearson"] = next(run["pearson"] for run in runs if run["label"] == label)
+        done[name] = rows
+        with atomic_path(output) as path:
+            path.write_text(json.dumps(done, indent=1) + "\n")
+        print(table(name, rows), flush=True)
+
+
+def table(name: str, rows: dict[str, dict[str, Any]]) -> str:
+    """Markdown for one scenario."""
+    lines = [f"### {name}", "", "| method | final accuracy | informative | steps to GRPO's | groups to GRPO's | Pearson |", "|---" * 6 + "|"]
+    for label, row in rows.items():
+        ratios = ["-" if row[key]["median"] is None else f"{row[key]['median']:.2f}" for key in ("step_ratio", "groups_ratio")]
+        pearson = ", ".join(f"{both:.2f}" for _, both, _, _ in row["pearson"])
+        lines.append(
+            f"| {label} | {row['final_accuracy']['median']:.3f} | {row['informative_share']['median']:.2f} | "
+            f"{ratios[0]} | {ratios[1]} | {pearson or '-'} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def check(path: Path, task: str, batch: int, seeds: Sequence[int]) -> str:
+    """Medians of the real runs beside simulated ones of the same length, and the rank correlation of final accuracies."""
+    real = compare([run for run in read_runs(path) if setting(run) == (task, str(batch))])
+    world = WorldSettings(questions=2048)
+    labels = [variant[0] for variant in HEADLINE if variant[0] in real]
+    if len(labels) < 3:
+        raise ValueError(f"{path} has {len(labels)} methods of task {task} at batch {batch}: three are needed")
+    simulated = compare([run_variant(label, world, 80, batch, seed) for seed in seeds for label in labels])
+    lines = ["| method | accuracy, real | simulated | informative, real | simulated |", "|---" * 5 + "|"]
+    for label in labels:
+        cells = [f"{rows[label][key]['median']:.3f}" for key in ("final_accuracy", "informative_share") for rows in (real, simulated)]
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    pairs = [[rows[label][key]["median"] for label in labels] for key in ("final_accuracy", "informative_share") for rows in (real, simulated)]
+    ranks = spearmanr(pairs[0], pairs[1]).statistic, spearmanr(pairs[2], pairs[3]).statistic
+    lines += ["", f"Rank correlation over {len(labels)} methods: final accuracy {ranks[0]:.2f}, informative share {ranks[1]:.2f}."]
+    return "\n".join(lines)
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="of the dots block, or batch, ...")
+    parser.add_argument("--check", type=Path, metavar="FILE", help="compare with the real runs of the fast loop")
+    parser.add_argument("--check-task", default="x", help="task of these runs (default: %(default)s)")
+    parser.add_argument("--study", action="store_true", help="do the scenarios")
+    parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=list(SCENARIOS))
+    parser.add_argument("--seeds", type=int, default=3, help="of a study or check, from 1 (default: %(default)s)")
+    parser.add_argument("--output", type=Path, default=Path("recipes/benchmarks/results/simulate.json"))
+    parser.add_argument("--method", choices=METHODS, default="dots_rr")
+    parser.add_argument("--preset", choices=PRESETS, default="default")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--batch", type=int, default=16)
+    for item in fields(WorldSettings):
+        parser.add_argument(f"--{item.name.replace('_', '-')}", type=type(item.default), help=f"default: {item.default}")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    args = parse(argv)
+    seeds = range(1, args.seeds + 1)
+    if args.check:
+        print(check(args.check, args.check_task, args.batch, seeds))
+    elif args.study:
+        study(seeds, args.scenarios, args.output)
+    else:
+        chosen = {item.name: value for item in fields(WorldSettings) if (value := getattr(args, item.name)) is not None}
+        method = Method.make(args.method, args.preset, [*args.overrides, f"steps={args.steps}", f"batch={args.batch}"], args.seed)
+        print(json.dumps(simulate(method, SimulatedWorld(replace(WorldSettings(), **chosen), args.seed, batch=args.batch))))
+
+
+if __name__ == "__main__":
+    run_cli(main)
