@@ -1,0 +1,191 @@
+"""verl's configuration, composed as its command line would, and the sizes the doctor reads from it."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from verl_dots.config import DotsConfig
+from verl_dots.diagnosis.batch import BatchShape
+from verl_dots.diagnosis.finding import Finding, fail, ok, warn
+from verl_dots.diagnosis.resources import Needs, Pool
+from verl_dots.files import one_line
+from verl_dots.integration import check
+
+
+def composed(overrides: Sequence[str], config_path: str | None = None, config_name: str = "ppo_trainer") -> DictConfig:
+    """What `python -m verl.trainer.main_ppo [--config-path ...] [--config-name ...] OVERRIDES` hands to verl.
+
+    Args:
+        overrides: Hydra's, in the order of the command line.
+        config_path: absolute, or relative to the folder of verl's main_ppo.py, as for `hydra.main`.
+        config_name: without `.yaml`.
+
+    Raises:
+        ValueError: it does not compose, or an interpolation leads nowhere.
+    """
+    import verl.trainer
+
+    folder = Path(verl.trainer.__file__).parent / (config_path or "config")
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(folder.resolve()), version_base=None):
+            config = compose(config_name, overrides=list(overrides))
+        OmegaConf.to_container(config, resolve=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ValueError(f"the configuration does not compose: {one_line(error)}") from None
+    return config
+
+
+def uses_dots(config: DictConfig) -> bool:
+    """Whether anything of verl-dots is named in the configuration."""
+    return (
+        config.get("dots") is not None
+        or OmegaConf.select(config, "trainer.v1.trainer_mode") == check.TRAINER_MODE
+        or check.loss_mode(config) in (check.DECOUPLED, check.BEHAVIOUR)
+    )
+
+
+def check_dots(config: DictConfig) -> tuple[list[Finding], DotsConfig | None]:
+    """The `dots` block and what of verl's configuration it depends on; None where the block cannot be read."""
+    topic = "configuration"
+    if not uses_dots(config):
+        mode = OmegaConf.select(config, "trainer.v1.trainer_mode")
+        message = f"verl-dots is off: there is no dots block, and trainer.v1.trainer_mode={mode}"
+        return [warn(topic, message, "to switch it on: 'hydra.searchpath=[pkg://verl_dots.configs]' +dots=default")], None
+    try:
+        dots = check.parse(config)
+    except ValueError as error:
+        return [_mistake(topic, error)], None
+    try:
+        check.check(copy.deepcopy(config))
+    except (ValueError, RuntimeError, OSError) as error:
+        return [_mistake(topic, error)], dots
+    parts = [name for name, on in (("DOTS", dots.selection.enable), ("RR", dots.replay.enable)) if on]
+    loss = check.loss_mode(config) if dots.replay.enable else "vanilla"
+    return [ok(topic, f"{' and '.join(parts) or 'neither DOTS nor RR'} active, loss {loss}")], dots
+
+
+def _mistake(topic: str, error: Exception) -> Finding:
+    """The error of a check as a finding: what stands behind the last comma or colon is the remedy."""
+    message = one_line(error)
+    for separator in (", set ", ": set ", "; use ", ": use ", ": run "):
+        head, found, remedy = message.rpartition(separator)
+        if found:
+            return fail(topic, head, separator[2:] + remedy)
+    return fail(topic, message, "correct this key")
+
+
+def check_verl(config: DictConfig) -> list[Finding]:
+    """verl's own check of its configuration, which its main function runs before Ray starts."""
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            validate_config(copy.deepcopy(config), need_reference_policy(config), need_critic(config))
+    except (ValueError, AssertionError, OmegaConfBaseException, HydraException, TypeError) as error:
+        return [fail("verl's check", one_line(error), "correct this in verl's configuration")]
+    return [ok("verl's check", "passed")]
+
+
+def check_files(config: DictConfig) -> list[Finding]:
+    """Files and folders that the configuration names exist; a model may also be a name on a hub."""
+    topic, findings = "files", []
+    for key in ("data.train_files", "data.val_files", "reward.custom_reward_function.path"):
+        for path in paths(OmegaConf.select(config, key)):
+            if "://" not in path and not Path(path).expanduser().exists():
+                findings.append(fail(topic, f"{key}={path}: no such file", "correct the path, or build it with data_prep/"))
+    model = OmegaConf.select(config, "actor_rollout_ref.model.path")
+    local = str(model).startswith((".", "/", "~"))
+    if local and not Path(model).expanduser().exists():
+        findings.append(fail(topic, f"actor_rollout_ref.model.path={model}: no such folder", "correct the path"))
+    where = "the model's folder exists" if local else f"model {model} is a name on a hub"
+    return findings or [ok(topic, f"every file that is named exists; {where}")]
+
+
+def paths(value: Any) -> list[str]:
+    """verl takes one path, or a list of them."""
+    if value is None:
+        return []
+    return [value] if isinstance(value, str) else [str(path) for path in value]
+
+
+def batch_shape(config: DictConfig) -> BatchShape:
+    """The sizes of a batch (verl/workers/engine_workers.py, 0.9.1, says which of them are divided by which)."""
+    actor, rollout, trainer = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout, config.trainer
+    ranks = int(trainer.n_gpus_per_node) * int(trainer.nnodes)
+    shared = _ranks_of_one_replica(actor)
+    engine = rollout.tensor_model_parallel_size * rollout.get("data_parallel_size", 1)
+    return BatchShape(
+        questions=int(config.data.train_batch_size),
+        rollouts=int(rollout.n),
+        mini_batch=int(actor.ppo_mini_batch_size),
+        ranks=ranks,
+        data_parallel=max(1, ranks // shared),
+        micro_batch=None if actor.use_dynamic_bsz else actor.get("ppo_micro_batch_size_per_gpu"),
+        log_prob_micro_batch=(
+            None if rollout.log_prob_use_dynamic_bsz else rollout.get("log_prob_micro_batch_size_per_gpu")
+        ),
+        engine_ranks=int(engine * rollout.get("pipeline_model_parallel_size", 1)),
+        steps=trainer.get("total_training_steps"),
+    )
+
+
+def _ranks_of_one_replica(actor: DictConfig) -> int:
+    """Ranks that share the rows of a batch: sequence parallel for FSDP, tensor x pipeline x context for Megatron."""
+    if actor.strategy == "megatron":
+        sizes = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+        product = 1
+        for size in sizes:
+            product *= int(actor.megatron.get(size) or 1)
+        return product
+    return int(actor.get("ulysses_sequence_parallel_size") or 1)
+
+
+def check_dynamic_batches(config: DictConfig) -> list[Finding]:
+    """verl's worker asserts that update and log-probs agree on dynamic batch sizes, after everything has started."""
+    actor = bool(config.actor_rollout_ref.actor.use_dynamic_bsz)
+    rollout = bool(config.actor_rollout_ref.rollout.log_prob_use_dynamic_bsz)
+    if actor == rollout:
+        return []
+    message = (
+        f"actor_rollout_ref.actor.use_dynamic_bsz={actor} and rollout.log_prob_use_dynamic_bsz={rollout}: verl's worker "
+        "stops"
+    )
+    return [fail("batch", message, f"set actor_rollout_ref.rollout.log_prob_use_dynamic_bsz={actor}")]
+
+
+def needs(config: DictConfig) -> Needs:
+    """What the run asks Ray for (verl/trainer/ppo/v1/trainer_base.py, `_init_resource_pool_mgr`)."""
+    from verl.plugin.platform import get_platform
+    from verl.single_controller.ray import ResourcePoolManager
+
+    pools = [Pool("trainer", int(config.trainer.nnodes), int(config.trainer.n_gpus_per_node))]
+    reward, teacher = OmegaConf.select(config, "reward.reward_model"), config.get("distillation")
+    if reward and reward.get("enable_resource_pool"):
+        pools.append(Pool("reward model", int(reward.nnodes), int(reward.n_gpus_per_node)))
+    if teacher and teacher.get("enabled"):
+        pools.append(Pool("teacher", int(teacher.nnodes), int(teacher.n_gpus_per_node)))
+    storage = config.transfer_queue.backend
+    units = int(storage.SimpleStorage.num_data_storage_units) if storage.storage_backend == "SimpleStorage" else 0
+    name = get_platform().ray_resource_name()
+    return Needs(tuple(pools), units, name, int(ResourcePoolManager.max_colocate_count))
+
+
+def storage_capacity(config: DictConfig) -> int | None:
+    """`total_storage_size`, None where nothing limits the rows."""
+    backend = config.transfer_queue.backend
+    return backend.SimpleStorage.total_storage_size if backend.storage_backend == "SimpleStorage" else None
