@@ -1,8 +1,8 @@
 #!/usr/bin/env python
 """What the arithmetic task cannot show: large pools, weak predictors, drifting policies, mixed domains, in simulation.
 
-    python recipes/benchmarks/simulate.py --check recipes/benchmarks/results/fast_loop.jsonl   # does it order methods as real runs do?
-    python recipes/benchmarks/simulate.py --study --output recipes/benchmarks/results/simulate.json
+    python recipes/benchmarks/simulate.py --check recipes/benchmarks/results/fast_loop.jsonl   # are methods ordered alike?
+    python recipes/benchmarks/simulate.py --study
     python recipes/benchmarks/simulate.py --method dots_rr --questions 100000 --steps 500 --quality 0.4
 
 The policy is simulated (simulated_world.py); selection, estimate, replay and the batch are the package's own code. A
@@ -92,11 +92,13 @@ SCENARIOS: dict[str, Scenario] = {
 STUDIED = ("grpo", "dots", "dots_rr default", "dots_rr fresh 1", "dapo", "rr", "thompson")
 
 
-def run_variant(label: str, world: WorldSettings, steps: int, batch: int, seed: int, extra: Sequence[str] = ()) -> dict[str, Any]:
+def run_variant(label: str, scenario: Scenario, seed: int) -> dict[str, Any]:
     """One run of a row of the headline table in a simulated world."""
+    batch = scenario.batch
     _, name, preset, overrides = next(variant for variant in HEADLINE if variant[0] == label)
-    method = Method.make(name, preset, [*overrides, *extra, f"steps={steps}", f"batch={batch}"], seed)
-    result = simulate(method, SimulatedWorld(world, seed, method.rollouts, batch))
+    own = [*scenario.overrides, f"steps={scenario.steps}", f"batch={batch}"]
+    method = Method.make(name, preset, [*overrides, *own], seed)
+    result = simulate(method, SimulatedWorld(scenario.world, seed, method.rollouts, batch))
     return {"label": label, "seed": seed, "overrides": [f"batch={batch}"], **result}
 
 
@@ -108,11 +110,7 @@ def study(seeds: Sequence[int], names: Sequence[str], output: Path) -> None:
             continue
         scenario = SCENARIOS[name]
         here = seeds[:1] if scenario.world.questions > 100_000 else seeds
-        runs = [
-            run_variant(label, scenario.world, scenario.steps, scenario.batch, seed, scenario.overrides)
-            for seed in here
-            for label in STUDIED
-        ]
+        runs = [run_variant(label, scenario, seed) for seed in here for label in STUDIED]
         rows = compare(runs)
         for label, row in rows.items():
             row["pearson"] = next(run["pearson"] for run in runs if run["label"] == label)
@@ -124,9 +122,11 @@ def study(seeds: Sequence[int], names: Sequence[str], output: Path) -> None:
 
 def table(name: str, rows: dict[str, dict[str, Any]]) -> str:
     """Markdown for one scenario."""
-    lines = [f"### {name}", "", "| method | final accuracy | informative | steps to GRPO's | groups to GRPO's | Pearson |", "|---" * 6 + "|"]
+    columns = ("method", "final accuracy", "informative", "steps to GRPO's", "groups to GRPO's", "Pearson")
+    lines = [f"### {name}", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for label, row in rows.items():
-        ratios = ["-" if row[key]["median"] is None else f"{row[key]['median']:.2f}" for key in ("step_ratio", "groups_ratio")]
+        medians = [row[key]["median"] for key in ("step_ratio", "groups_ratio")]
+        ratios = ["-" if median is None else f"{median:.2f}" for median in medians]
         pearson = ", ".join(f"{both:.2f}" for _, both, _, _ in row["pearson"])
         lines.append(
             f"| {label} | {row['final_accuracy']['median']:.3f} | {row['informative_share']['median']:.2f} | "
@@ -138,18 +138,21 @@ def table(name: str, rows: dict[str, dict[str, Any]]) -> str:
 def check(path: Path, task: str, batch: int, seeds: Sequence[int]) -> str:
     """Medians of the real runs beside simulated ones of the same length, and the rank correlation of final accuracies."""
     real = compare([run for run in read_runs(path) if setting(run) == (task, str(batch))])
-    world = WorldSettings(questions=2048)
+    scenario = Scenario(WorldSettings(questions=2048), steps=80, batch=batch)
     labels = [variant[0] for variant in HEADLINE if variant[0] in real]
     if len(labels) < 3:
         raise ValueError(f"{path} has {len(labels)} methods of task {task} at batch {batch}: three are needed")
-    simulated = compare([run_variant(label, world, 80, batch, seed) for seed in seeds for label in labels])
+    simulated = compare([run_variant(label, scenario, seed) for seed in seeds for label in labels])
+    medians = {  # real and simulated, one value for each method
+        key: [[rows[label][key]["median"] for label in labels] for rows in (real, simulated)]
+        for key in ("final_accuracy", "informative_share")
+    }
     lines = ["| method | accuracy, real | simulated | informative, real | simulated |", "|---" * 5 + "|"]
-    for label in labels:
-        cells = [f"{rows[label][key]['median']:.3f}" for key in ("final_accuracy", "informative_share") for rows in (real, simulated)]
-        lines.append(f"| {label} | " + " | ".join(cells) + " |")
-    pairs = [[rows[label][key]["median"] for label in labels] for key in ("final_accuracy", "informative_share") for rows in (real, simulated)]
-    ranks = spearmanr(pairs[0], pairs[1]).statistic, spearmanr(pairs[2], pairs[3]).statistic
-    lines += ["", f"Rank correlation over {len(labels)} methods: final accuracy {ranks[0]:.2f}, informative share {ranks[1]:.2f}."]
+    for label, *values in zip(labels, *(column for pair in medians.values() for column in pair), strict=True):
+        lines.append(f"| {label} | " + " | ".join(f"{value:.3f}" for value in values) + " |")
+    accuracy, informative = (spearmanr(*pair).statistic for pair in medians.values())
+    ranks = f"final accuracy {accuracy:.2f}, informative share {informative:.2f}"
+    lines += ["", f"Rank correlation over {len(labels)} methods: {ranks}."]
     return "\n".join(lines)
 
 
@@ -181,8 +184,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         study(seeds, args.scenarios, args.output)
     else:
         chosen = {item.name: value for item in fields(WorldSettings) if (value := getattr(args, item.name)) is not None}
-        method = Method.make(args.method, args.preset, [*args.overrides, f"steps={args.steps}", f"batch={args.batch}"], args.seed)
-        print(json.dumps(simulate(method, SimulatedWorld(replace(WorldSettings(), **chosen), args.seed, batch=args.batch))))
+        own = [*args.overrides, f"steps={args.steps}", f"batch={args.batch}"]
+        method = Method.make(args.method, args.preset, own, args.seed)
+        world = SimulatedWorld(replace(WorldSettings(), **chosen), args.seed, method.rollouts, args.batch)
+        print(json.dumps(simulate(method, world)))
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 
 Question q belongs to a cluster c of a domain. Its success rate is `sigmoid(ability_c - b_q)`. A step trains on groups; a
 group teaches in proportion to `4 p (1 - p)` of its observed success rate p, so an all-equal group teaches nothing. With
-`n = sum of what the groups teach / B`, a step moves ability by `rate * sqrt(n)`: an optimiser with a normalised step follows a
-gradient estimate whose signal to noise ratio grows with the square root of the informative groups. A share `transfer` of
-the movement goes to all clusters, a share `domain_transfer` to those of the same domain, and the rest to the clusters that
-were trained, in proportion. A replayed group teaches less: by `replay_worth`, by its age, and each time it is used again.
+`n = sum of what the groups teach / B`, a step moves ability by `rate * sqrt(n)`: an optimiser with a normalised step
+follows a gradient estimate whose signal to noise ratio grows with the square root of the informative groups. A share
+`transfer` of the movement goes to all clusters, a share `domain_transfer` to those of the same domain, and the rest to the
+clusters that were trained, in proportion. A replayed group teaches less: by `replay_worth`, by its age, and each time it
+is used again.
 
 Embeddings hold what the cluster and the difficulty say, drowned in noise: `quality` is the correlation of their difficulty
 direction with the true difficulty within the pool.
@@ -43,7 +44,8 @@ class WorldSettings:
         transfer: share of a step's gain that reaches all clusters; `domain_transfer`: all of the domain.
         quality: of the embeddings, in [0, 1].
         drift: standard deviation of a random walk of every cluster's ability, logits per step.
-        replay_worth: what a replayed group teaches against a fresh one; `age_scale`: policy versions in which that falls e-fold.
+        replay_worth: what a replayed group teaches against a fresh one.
+        age_scale: policy versions in which that falls e-fold.
         reuse_worth: factor for each earlier use of the same group.
         tokens: per response.
     """

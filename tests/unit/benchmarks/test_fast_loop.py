@@ -1,0 +1,77 @@
+import json
+from pathlib import Path
+
+import fast_loop
+import pytest
+from fast_studies import STUDIES, Run, ablations, headline
+from fast_tables import compare, read_runs, setting, show, to_target
+from methods import Method
+
+
+def line(label, seed, final, groups, task="x"):
+    curve = {"step": [0, 10, 20], "accuracy": [0.4, (0.4 + final) / 2, final]}
+    curve |= {name: [0, groups // 2, groups] for name in ("groups", "tokens", "trained_tokens")}
+    numbers = {"informative_share": 0.5, "trained_informative_share": 0.6, "groups": groups, "tokens": groups}
+    run = {"task": task, "label": label, "seed": seed, "overrides": ["batch=32"], "curve": curve, "cpu_seconds": 1}
+    return {**run, "final_accuracy": final, **numbers}
+
+
+RUNS = [line("grpo", 1, 0.6, 100), line("grpo", 2, 0.62, 100), line("grpo", 3, 0.58, 100), line("dots_rr", 1, 0.8, 50)]
+
+
+def test_costs_are_ratios_of_grpos_whole_run_at_its_median_final_accuracy():
+    rows = compare([*RUNS, line("rr", 1, 0.59, 50)])
+    assert rows["dots_rr"]["step_ratio"]["median"] == pytest.approx(0.5)  # .4 -> .8 over 20 steps: .6 after 10
+    assert rows["dots_rr"]["groups_ratio"]["median"] == pytest.approx(0.25)
+    assert rows["rr"]["reached"] == 0 and rows["rr"]["step_ratio"]["median"] is None
+    assert rows["grpo"]["final_accuracy"] == {"median": 0.6, "min": 0.58, "max": 0.62} and rows["grpo"]["reached"] == 2
+    assert to_target(RUNS[0], 0.55) == pytest.approx({"step": 15, "groups": 75, "tokens": 75, "trained_tokens": 75})
+
+
+def test_table_shows_one_part_for_each_setting():
+    text = show([*RUNS, line("grpo", 1, 0.7, 100, task="y")])
+    assert "### Pool x, batch 32" in text and "### Pool y, batch 32" in text
+    assert "| dots_rr | 1 | 0.800 (0.800 to 0.800) | 0.50 / 0.60 | 0.50 (0.50 to 0.50) | 0.25 (0.25 to 0.25)" in text
+
+
+def test_an_unfinished_last_line_is_passed_over(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    path.write_text(json.dumps(RUNS[0]) + "\n" + '{"name": "x gr')
+    assert read_runs(path) == [RUNS[0]]
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_run_of_every_study_is_a_valid_method_and_has_its_own_name(name):
+    runs = STUDIES[name]([101, 102])
+    for run in runs:
+        Method.make(run.method, run.preset, run.overrides, run.seed)
+    assert len({run.name for run in runs}) == len(runs) >= 20
+    keyed = {(setting({"task": run.task, "overrides": run.overrides}), run.label, run.seed) for run in runs}
+    assert len(keyed) == len(runs)
+
+
+def test_headline_interleaves_methods_and_ablations_change_one_key():
+    assert [run.label for run in headline([1])[:3]] == ["grpo", "dots", "dots_rr default"]
+    capacity = [run for run in ablations([1], batch=32) if run.label.startswith("replay.capacity")]
+    assert {run.label for run in capacity} == {f"replay.capacity={size}" for size in (64, 128, 512, 1024)}
+    assert all(set(run.overrides) == {"batch=32", run.label} for run in capacity)
+
+
+def test_a_study_does_what_is_missing_and_appends_it(tmp_path, monkeypatch):
+    done = []
+    monkeypatch.setattr(fast_loop, "load_task", lambda folder: folder)
+    monkeypatch.setattr(
+        fast_loop, "train", lambda task, method, seed: done.append((task, seed)) or {"final_accuracy": 0.5, "cpu_seconds": 1}
+    )
+    runs = [Run("x", "grpo", "grpo", seed) for seed in (1, 2)]
+    output = tmp_path / "new" / "runs.jsonl"
+    fast_loop.run_study(runs[:1], Path("tasks"), output)
+    fast_loop.run_study(runs, Path("tasks"), output)
+    assert done == [(Path("tasks/arithmetic_x"), 1), (Path("tasks/arithmetic_x"), 2)]
+    assert [run["seed"] for run in read_runs(output)] == [1, 2]
+
+
+def test_seeds_on_the_command_line():
+    assert fast_loop.seed_list("201-203") == [201, 202, 203] and fast_loop.seed_list("2") == [101, 102]
+    with pytest.raises(ValueError, match="--seeds 'all' is not allowed"):
+        fast_loop.seed_list("all")

@@ -1,0 +1,100 @@
+import json
+
+import pytest
+from files_of_runs import study_result
+from study import METHODS, TASKS, Run, collect, do_run, plan, seed_list
+from study_runs import step_numbers
+from study_tables import aggregate, show, to_baseline
+
+GRPO = [study_result("grpo", 1.0, 8, accuracy=(0.4, final), seed=seed) for seed, final in enumerate((0.58, 0.6, 0.62))]
+HALF = study_result("dots_rr", 0.5, 4, accuracy=(0.4, 0.8))
+
+
+def test_runs_are_interleaved_by_seed():
+    runs = plan(["pool_x", "pool_y"], ["grpo", "dots"], [1, 2], None, None)
+    assert [(run.seed, run.task, run.method) for run in runs[:5]] == [
+        (1, "pool_x", "grpo"), (1, "pool_x", "dots"), (1, "pool_y", "grpo"), (1, "pool_y", "dots"), (2, "pool_x", "grpo"),
+    ]  # fmt: skip
+    assert (runs[0].steps, runs[0].batch) == (TASKS["pool_x"].steps, 32)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_a_quickstart_of_its_own_folder(tmp_path, method):
+    environment, command = Run("carry_slip", method, 7, steps=20, batch=32).command(tmp_path)
+    assert command[:2] == ["bash", "recipes/quickstart_cpu.sh"] and environment["SEED"] == "7"
+    assert environment["METHOD"] in ("grpo", "dots", "rr", "dots_rr") and environment["BUILD_ARGS"] == "--task carry_slip"
+    assert environment["OUT"].startswith(f"{tmp_path}/carry_slip/{method.replace(':', '_')}/")
+    assert ("algorithm.filter_groups.enable=True" in command) == (method == "dapo")
+    scaled = [argument for argument in command if argument.startswith(("dots.reference.size", "dots.replay.capacity"))]
+    assert scaled == (["dots.reference.size=32", "dots.replay.capacity=32"] if method[-5:] in ("paper", "eased") else [])
+
+
+def test_json_has_the_quantities_with_median_and_range():
+    study = aggregate([*GRPO, HALF])
+    row = study["pool_x"]["dots_rr"]
+    assert set(row) == {"seeds", "final_accuracy", "step_seconds_ratio", "informative_share", "to_baseline_accuracy"}
+    ratios = row["to_baseline_accuracy"]
+    assert set(ratios) == {"seconds_ratio", "steps_ratio", "generated_tokens_ratio"}
+    assert study["pool_x"]["grpo"]["seeds"] == 3 and study["pool_x"]["grpo"]["final_accuracy"]["max"] == 0.62
+    # .6 is reached half way of 4 steps of 1.5 s with 40 tokens each, against 4 of 2 s with 80
+    assert ratios["steps_ratio"] == pytest.approx({"median": 0.5, "min": 0.5, "max": 0.5})
+    assert ratios["seconds_ratio"]["median"] == pytest.approx(0.5 * 1.5 / 2)
+    assert ratios["generated_tokens_ratio"]["median"] == pytest.approx(0.25)
+    assert row["step_seconds_ratio"]["median"] == pytest.approx(0.75)
+
+
+def test_seconds_are_reweighted_to_a_share_of_generation():
+    """Half the generation: at a share s a step costs 1 - s / 2, and half the steps are needed."""
+    ratios = to_baseline([HALF], GRPO)
+    for share in (0.46, 0.54):
+        assert ratios[f"seconds_{share}"]["median"] == pytest.approx(0.5 * (1 - share / 2))
+
+
+def test_without_grpo_there_are_no_ratios_and_never_is_null():
+    assert aggregate([HALF])["pool_x"]["dots_rr"]["to_baseline_accuracy"]["steps_ratio"] is None
+    worse = study_result("rr", 1.0, 8, accuracy=(0.4, 0.5))
+    assert to_baseline([worse], GRPO)["reached"] == 0
+    assert to_baseline([worse], GRPO)["steps"] == {"median": None, "min": None, "max": None}
+    assert "| rr | 1 | 0.500" in show([*GRPO, worse])
+
+
+def test_numbers_of_a_step_of_verls_own_trainer_with_its_filter():
+    scores = {"a_0_0": 1.0, "a_1_0": 0.0, "b_0_0": 1.0, "b_1_0": 1.0}
+    rows = [{"uid": key, "score": score} for key, score in scores.items()]
+    line = {"timing_s/step": 5.0, "timing_s/gen": 3.0, "timing_s/save_checkpoint": 1.0, "response_length/mean": 10.0}
+    numbers = step_numbers(line, 2, rows)
+    assert (numbers["seconds"], numbers["seconds_gen"], numbers["trained_tokens"]) == (4.0, 3.0, 40.0)
+    assert numbers["trained_informative"] == numbers["fresh_informative"] == 0.5 and numbers["generated_groups"] == 2
+    line |= {"training/filter_groups/evicted_samples": 2, "training/filter_groups/discarded_surplus_samples": 1}
+    filtered = step_numbers(line, 2, rows)
+    assert (filtered["generated_groups"], filtered["generated_tokens"], filtered["fresh_informative"]) == (5, 100.0, 0.25)
+    line |= {"dots/generated_tokens": 7, "dots/generated_groups": 3, "dots/informative_share": 0.9}
+    ours = step_numbers(line, 2, rows)
+    assert (ours["generated_tokens"], ours["generated_groups"], ours["fresh_informative"]) == (7, 3, 0.9)
+
+
+def test_collecting_writes_the_table_and_the_json(tmp_path, capsys):
+    with pytest.raises(ValueError, match="holds no finished run"):
+        collect(tmp_path, tmp_path / "results" / "study.json")
+    for result in (*GRPO, HALF):
+        folder = tmp_path / result["task"] / result["method"] / f"seed{result['seed']}"
+        folder.mkdir(parents=True)
+        (folder / "result.json").write_text(json.dumps(result))
+    collect(tmp_path, tmp_path / "results" / "study.json")
+    assert json.loads((tmp_path / "results" / "study.json").read_text())["pool_x"]["dots_rr"]["seeds"] == 1
+    assert len((tmp_path / "results" / "study_runs.jsonl").read_text().splitlines()) == 4
+    assert "### pool_x" in capsys.readouterr().out == (tmp_path / "results" / "study.md").read_text()
+
+
+def test_a_failed_run_names_its_log(tmp_path, monkeypatch):
+    monkeypatch.setattr(Run, "command", lambda self, root: ({}, ["bash", "-c", "exit 3"]))
+    run = Run("pool_x", "grpo", 1, 4, 8)
+    with pytest.raises(ValueError, match="ended with code 3: see .*console.log"):
+        do_run(run, tmp_path, tmp_path / "lock")
+    assert json.loads((run.folder(tmp_path) / "run.json").read_text())["versions"]["verl"]
+
+
+def test_seeds_on_the_command_line():
+    assert seed_list("101-103") == [101, 102, 103] and seed_list("7") == [7]
+    with pytest.raises(ValueError, match="--seeds 'x' is not allowed"):
+        seed_list("x")
