@@ -42,7 +42,13 @@ def parse(argv) -> argparse.Namespace:
     parser.add_argument("--heads", type=int, default=4, help="attention heads of the model (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="threads of the warm start (default: %(default)s)")
     parser.add_argument("--cache", type=Path, default=default_cache(), metavar="DIR", help="warm-started models")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    for name, most in (("train_size", 1_000_000), ("val_size", 1_000_000), ("threads", 1024)):
+        if not 1 <= getattr(args, name) <= most:
+            raise ValueError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be 1 to {most}")
+    if args.output.is_file():
+        raise ValueError(f"--output {str(args.output)!r} is a file: give a folder")
+    return args
 
 
 def default_cache() -> Path:

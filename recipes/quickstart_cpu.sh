@@ -43,6 +43,14 @@ dots_rr) DOTS=("${OVERLAY[@]}") ;;
     ;;
 esac
 
+case $PRESET in
+default | paper | released) ;;
+*)
+    echo "quickstart_cpu.sh: error: PRESET '$PRESET' is unknown: use default, paper or released" >&2
+    exit 2
+    ;;
+esac
+
 source recipes/common/cpu_env.sh
 # shellcheck disable=SC2086 # several arguments in one variable
 python data_prep/build_arithmetic.py --output "$TASK_DIR" --pool "$POOL" $BUILD_ARGS

@@ -46,7 +46,10 @@ def parse(config: DictConfig) -> DotsConfig:
     """The `dots` block alone, sizes filled in from `data.train_batch_size`."""
     block = config.get("dots")
     plain = None if block is None else OmegaConf.to_container(block, resolve=True)
-    return DotsConfig.from_mapping(plain).resolve(int(config.data.train_batch_size))
+    size = config.data.get("train_batch_size")
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise ValueError(f"data.train_batch_size={size} is not allowed: use a whole number >= 1")
+    return DotsConfig.from_mapping(plain).resolve(size)
 
 
 def loss_mode(config: DictConfig) -> str:
@@ -79,7 +82,12 @@ def _check_trainer(config: DictConfig) -> None:
 
 
 def _check_replay(config: DictConfig, dots: DotsConfig) -> None:
-    loss = loss_mode(config)
+    loss, rollouts = loss_mode(config), config.actor_rollout_ref.rollout.n
+    if rollouts < 2:
+        raise ValueError(
+            f"actor_rollout_ref.rollout.n={rollouts} with dots.replay.enable=True: rewards of one rollout never differ, so "
+            "that nothing enters the replay; use 2 or more"
+        )
     if loss not in (DECOUPLED, BEHAVIOUR):
         raise ValueError(
             f"{LOSS_KEY}={loss} with dots.replay.enable=True: it does not correct for the policy that wrote the replayed "
