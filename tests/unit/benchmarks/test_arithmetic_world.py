@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from arithmetic_world import ArithmeticWorld, Questions, Task, response_log_probs
+from arithmetic_world import ArithmeticWorld, Questions, Task, exact_success, response_log_probs
 from methods import Method
 
 from verl_dots.cpu.arithmetic.dataset import draw_split, rows
