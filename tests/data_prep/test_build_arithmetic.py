@@ -100,7 +100,7 @@ def test_an_interrupted_build_is_not_taken_for_a_finished_one(built):
     [
         (["--pool", "q"], "invalid choice: 'q'"),
         (["--width", "65"], "width 65 must be a multiple of twice the heads (4)"),
-        (["--train-size", "0"], "train size 0 and val size 512 must be at least 1"),
+        (["--train-size", "0"], "--train-size 0: must be 1 to 1000000"),
     ],
 )
 def test_mistakes_are_one_line(arguments, message, tmp_path, run):

@@ -35,7 +35,7 @@ reward: {reward_model: {enable: false, enable_resource_pool: false}}
 transfer_queue: {backend: {SimpleStorage: {total_storage_size: 100000}}}
 dots: {}
 """
-"""The keys of verl's configuration that the check reads, at verl's defaults (tests/integration/test_config.py composes it)."""
+"""The keys of verl's configuration that the check reads (tests/integration/test_config.py composes the whole)."""
 
 
 @dataclass(frozen=True)
