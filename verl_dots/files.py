@@ -185,8 +185,6 @@ def read_parquet(
         FileNotFoundError: there is no such file.
         ValueError: it is empty, not parquet, or lacks a column; the message names the columns it has.
     """
-    import pandas
-    import pyarrow
     import pyarrow.parquet
 
     path = Path(path)
@@ -196,10 +194,12 @@ def read_parquet(
         raise ValueError(f"{str(path)!r} is empty (0 bytes)")
     try:
         names = pyarrow.parquet.read_schema(path).names if ignored else []
-        frame = pandas.read_parquet(path, columns=[name for name in names if name not in ignored] or None)
-    except (pyarrow.ArrowException, OSError) as error:
-        if isinstance(error, PermissionError | IsADirectoryError):
-            raise
+        table = pyarrow.parquet.read_table(path, columns=[name for name in names if name not in ignored] or None)
+        table.validate(full=True)  # otherwise text that is no UTF-8 fails when somebody looks at it
+        frame = table.to_pandas()
+    except (PermissionError, IsADirectoryError):
+        raise
+    except Exception as error:  # whatever a damaged file makes the libraries say, it is the file
         raise ValueError(f"{str(path)!r} is not a readable parquet file ({one_line(error)}): make it again") from error
     missing = [name for name in required if name not in frame.columns]
     if missing:

@@ -71,7 +71,7 @@ def test_same_keys_in_ones_own_yaml(tmp_path):
 def test_presets_compose_and_pass_the_check(preset):
     from verl_dots.integration.check import check
 
-    dots = check(composed(OVERLAY[0], f"+dots={preset}", "algorithm.adv_estimator=grpo", "data.train_batch_size=512", BASE[-1]))
+    dots = check(composed(OVERLAY[0], f"+dots={preset}", *BASE, "data.train_batch_size=512"))
     assert (dots.reference.mode, dots.reference.size, dots.replay.capacity) == ("fresh", 256, 512)
 
 

@@ -154,7 +154,11 @@ class ObservationLog:
             FileNotFoundError: there is no such file.
         """
         log = cls()
-        log.append(read_observations(path))
+        try:
+            log.append(read_observations(path))
+        except ValueError as error:
+            named = str(path) in str(error)
+            raise error if named else ValueError(f"{str(path)!r}: {error}") from error
         return log
 
 
@@ -222,6 +226,9 @@ def read_observations(path: str | os.PathLike) -> list[Observation]:
     if _has_no_rows(path):
         return []  # a checkpoint before the first observation
     frame = read_parquet(path, ["question_id", "step", "source", "successes", "trials", "predicted"])
+    for name, kinds in (("step", "iu"), ("successes", "iuf"), ("trials", "iu"), ("predicted", "fO")):
+        if getattr(frame[name].dtype, "kind", "O") not in kinds:
+            raise ValueError(f"{str(path)!r} has a column {name!r} of type {frame[name].dtype}: give a log of observations")
     rows = zip(
         *(frame[name].tolist() for name in ("question_id", "step", "source", "successes", "trials", "predicted")),
         strict=True,

@@ -46,7 +46,7 @@ def check(folder: Path) -> None:
             raise ValueError(f"{str(folder / FILES)!r} names a file {name[:80]!r} that is missing: {_remedy(folder)}")
         described = describe_file(path)
         if entry != {"bytes": described["bytes"], "sha256": described["sha256"]}:
-            raise ValueError(f"{str(path)!r} ({described['bytes']} bytes) is not what was written: {_remedy(folder)}")
+            raise ValueError(f"{str(path)!r} is not what {FILES} says was written: {_remedy(folder)}")
     if found:
         raise ValueError(f"{str(min(found.values()))!r} is not listed in {FILES}: {_remedy(folder)}")
     if STATE not in listed:
