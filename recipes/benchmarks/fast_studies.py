@@ -61,6 +61,17 @@ ABLATIONS: dict[str, tuple[object, ...]] = {
 """Changes of one key of dots_rr default, the most important first; `2B` means twice the batch."""
 
 
+ACCURACY: dict[str, tuple[object, ...]] = {
+    "replay.capacity": ("32B",),
+    "selection.explore_fraction": (0.5,),
+    "selection.temperature": (0.3,),
+    "selection.target": (0.4, 0.6),
+    "predictor.posterior": ("false",),
+    "replay.newest_per_question": ("true",),
+}
+"""Changes of one key of the accuracy setting, `fresh_fraction` 1 and filled, which is to come near DAPO's filter."""
+
+
 def headline(seeds: Sequence[int], tasks: Sequence[str] = ("x", "y"), batch: int = 16) -> list[Run]:
     """All methods; first the core on all tasks, then the others, then the task whose difficulty is hard to predict."""
     own = () if batch == 16 else (f"batch={batch}",)
@@ -96,10 +107,27 @@ def ablations(seeds: Sequence[int], batch: int = 32, tasks: Sequence[str] = ("x"
         for seed in seeds:
             for task in tasks:
                 for value in values:
-                    text = str(int(value[:-1]) * batch) if isinstance(value, str) and value.endswith("B") else str(value)
+                    text = _value(value, batch)
                     change = f"{key}={text}"
                     runs.append(Run(task, change, "dots_rr", seed, "default", (*own, *_with_minimum(key, text), change)))
     return runs
+
+
+def accuracy(seeds: Sequence[int], batch: int = 16, tasks: Sequence[str] = ("x", "y")) -> list[Run]:
+    """What brings `fresh_fraction` 1 nearer to DAPO's filter; `no selection` is the filled replay alone."""
+    full = (() if batch == 16 else (f"batch={batch}",)) + ("replay.fresh_fraction=1.0",)
+    changes = [f"{key}={_value(value, batch)}" for key, values in ACCURACY.items() for value in values]
+    runs = []
+    for seed in seeds:
+        for task in tasks:
+            runs.append(Run(task, "fresh 1, no selection", "rr", seed, "default", full))
+            runs += [Run(task, f"fresh 1, {change}", "dots_rr", seed, "default", (*full, change)) for change in changes]
+    return runs
+
+
+def _value(value: object, batch: int) -> str:
+    """`2B` is twice the batch."""
+    return str(int(value[:-1]) * batch) if isinstance(value, str) and value.endswith("B") else str(value)
 
 
 def _with_minimum(key: str, text: str) -> tuple[str, ...]:
@@ -112,4 +140,5 @@ STUDIES: dict[str, Callable[[Sequence[int]], list[Run]]] = {
     "batch32": large_batch,
     "batch64": lambda seeds: large_batch(seeds, 64),
     "ablations": ablations,
+    "accuracy": accuracy,
 }

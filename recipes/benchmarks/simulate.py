@@ -44,7 +44,9 @@ def simulate(method: Method, world: SimulatedWorld) -> dict[str, Any]:
     start = time.process_time()
     predictor = KernelPredictor(world.vectors) if method.dots.selection.enable else None
     every = max(1, method.steps // POINTS)
-    loop = StepLoop(world, method, predictor, [1 + i * method.steps // 4 for i in range(1, 4)])
+    refresh = method.dots.selection.refresh_every
+    probes = [1 + refresh * (quarter * method.steps // (4 * refresh)) for quarter in (1, 2, 3)]
+    loop = StepLoop(world, method, predictor, probes)
     curve: dict[str, list] = {name: [] for name in ("step", "accuracy", "groups", "tokens", "trained_tokens")}
     for step in range(method.steps + 1):
         if step:
@@ -72,24 +74,29 @@ class Scenario:
     """A situation, and how long and how large the runs in it are."""
 
     world: WorldSettings
-    steps: int = 300
+    steps: int = 200
     batch: int = 64
-    overrides: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ("selection.refresh_every=4",)
+    labels: tuple[str, ...] = ("grpo", "dots", "dots_rr default", "dots_rr fresh 1", "dapo", "thompson")
 
 
-_BASE = WorldSettings(questions=20_000, rate=0.02)
+_BASE = WorldSettings(questions=10_000, rate=0.02)
 SCENARIOS: dict[str, Scenario] = {
-    "20k questions": Scenario(_BASE),
+    "10,000 questions": Scenario(_BASE),
     "weak predictor (quality .3)": Scenario(replace(_BASE, quality=0.3)),
     "no predictor (quality 0)": Scenario(replace(_BASE, quality=0.0, cluster_share=0.0)),
     "drifting policy": Scenario(replace(_BASE, drift=0.1)),
     "five domains, .1 transfer": Scenario(replace(_BASE, domains=5, clusters=8, domain_spread=3.0, transfer=0.1)),
     "hard pool (start -3)": Scenario(replace(_BASE, start=-3.0)),
     "easy pool (start 3)": Scenario(replace(_BASE, start=3.0)),
-    "one domain, 2,000 steps": Scenario(replace(_BASE, rate=0.003), steps=2000, overrides=("selection.refresh_every=8",)),
-    "1e6 questions": Scenario(replace(_BASE, questions=1_000_000), steps=200, overrides=("selection.refresh_every=10",)),
+    "2,000 steps": Scenario(replace(_BASE, rate=0.002), 2000, overrides=("selection.refresh_every=40",)),
+    "1,000,000 questions": Scenario(
+        replace(_BASE, questions=1_000_000),
+        steps=100,
+        overrides=("selection.refresh_every=10",),
+        labels=("grpo", "dots", "dots_rr default", "dapo"),
+    ),
 }
-STUDIED = ("grpo", "dots", "dots_rr default", "dots_rr fresh 1", "dapo", "rr", "thompson")
 
 
 def run_variant(label: str, scenario: Scenario, seed: int) -> dict[str, Any]:
@@ -110,7 +117,7 @@ def study(seeds: Sequence[int], names: Sequence[str], output: Path) -> None:
             continue
         scenario = SCENARIOS[name]
         here = seeds[:1] if scenario.world.questions > 100_000 else seeds
-        runs = [run_variant(label, scenario, seed) for seed in here for label in STUDIED]
+        runs = [run_variant(label, scenario, seed) for seed in here for label in scenario.labels]
         rows = compare(runs)
         for label, row in rows.items():
             row["pearson"] = next(run["pearson"] for run in runs if run["label"] == label)
