@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from verl_dots.config import PredictorConfig
-from verl_dots.difficulty.features import lexical_features
+from verl_dots.difficulty.features import LEXICAL, join_blocks, lexical_features
 from verl_dots.difficulty.kernel import KernelPredictor
 from verl_dots.difficulty.predictor import Predictor
 from verl_dots.embeddings import EmbeddingTable
@@ -19,28 +19,36 @@ def build_predictor(
 ) -> tuple[Predictor, str]:
     """The predictor for the questions `pool` (N ids) with `texts`, and one phrase that describes it.
 
-    `answers`, the ground truths where they are known, tell much about difficulty (how long, a number or a formula) and
-    enter the lexical features.
+    Without a checkpoint, lexical features stand beside the embeddings, unless the file holds them already: they know
+    what embeddings of meaning do not (length, digits, operators). `answers`, the ground truths where they are known, enter
+    them too: whether an answer is a number or a long formula says much about how often it is missed.
 
     Raises:
         ValueError: the embeddings lack a question of the pool, or the checkpoint does not fit them.
     """
     if config.embeddings is None:
-        start = time.monotonic()
-        vectors = lexical_features(texts, answers)
-        source = f"{vectors.shape[1]} lexical features ({time.monotonic() - start:.1f} s)"
+        vectors, source = _lexical(texts, answers)
         return KernelPredictor(vectors), f"kernel attention over {source}, fitted at each refresh"
     table = EmbeddingTable.open(config.embeddings)
     index = table.index(pool)
     vectors, side = pool_rows(table, index), table.side[index]
     source = f"{table.dim} dimensions of {table.model}" + "".join(f", {name}" for name in table.side_names)
     if config.checkpoint is None:
+        if LEXICAL not in table.manifest.get("features", ()):
+            lexical, what = _lexical(texts, answers)
+            vectors, source = join_blocks(vectors, lexical), f"{source} and {what}"
         return KernelPredictor(vectors, side), f"kernel attention over {source}, fitted at each refresh"
     from verl_dots.difficulty.checkpoint import load_checkpoint  # torch only where it is needed
     from verl_dots.difficulty.trained import TrainedPredictor
 
     model = load_checkpoint(config.checkpoint, table)
     return TrainedPredictor(model, vectors, side), f"attention trained offline over {source}"
+
+
+def _lexical(texts: Sequence[str], answers: Sequence[str] | None) -> tuple[np.ndarray, str]:
+    start = time.monotonic()
+    vectors = lexical_features(texts, answers)
+    return vectors, f"{vectors.shape[1]} lexical features ({time.monotonic() - start:.1f} s)"
 
 
 def pool_rows(table: EmbeddingTable, index: np.ndarray) -> np.ndarray:

@@ -28,8 +28,8 @@ from verl_dots.difficulty.predictor import Predictor
 from verl_dots.types import Observation
 
 STATE_VERSION = 1
-HALF_LIVES = (2.0, 4.0, 8.0, 16.0, 32.0)
-DEFAULT_HALF_LIFE = 8.0
+HALF_LIVES = (4.0, 8.0, 16.0, 32.0)
+DEFAULT_HALF_LIFE = 16.0
 MIN_REPEATS = 32
 """Reference groups of questions with older groups of their own that it takes to choose the half-life."""
 DEFAULT_STRENGTH = 8.0

@@ -18,6 +18,9 @@ from scipy import sparse
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import HashingVectorizer
 
+LEXICAL = "lexical"
+"""Name of these features in the manifest of an embeddings file that holds them."""
+
 COMPONENTS = 256
 """Dimensions kept of the n-gram block, at most."""
 FIT_SAMPLE = 6_000
@@ -126,6 +129,21 @@ def lexical_features(texts: Sequence[str], answers: Sequence[str] | None = None)
         assert len(answers) == len(texts)
         blocks.append([str(answer) for answer in answers])
     return np.hstack([LexicalFeatures().fit(block).transform(block) for block in blocks])
+
+
+def join_blocks(*blocks: np.ndarray) -> np.ndarray:
+    """Vectors of different origin side by side, each block (N, D_i) centred and scaled to unit mean square norm: float16."""
+    joined = np.empty((len(blocks[0]), sum(block.shape[1] for block in blocks)), dtype=np.float16)
+    column = 0
+    for block in blocks:
+        sample = np.asarray(block[:: max(1, len(block) // 50_000)], dtype=np.float32)
+        centre = sample.mean(axis=0)
+        scale = 1 / max(np.sqrt(np.square(sample - centre).sum(axis=1).mean()), 1e-6)
+        for start in range(0, len(block), 65_536):
+            rows = slice(start, start + 65_536)
+            joined[rows, column : column + block.shape[1]] = (np.asarray(block[rows], dtype=np.float32) - centre) * scale
+        column += block.shape[1]
+    return joined
 
 
 def _character_grams(text: str) -> list[str]:

@@ -15,6 +15,7 @@ Shapes: N questions, D dimensions, K labelled groups of Q <= K distinct question
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,11 +24,13 @@ from verl_dots.difficulty.labels import Labels, label_weights, merge_labels, pea
 from verl_dots.difficulty.predictor import Prediction
 from verl_dots.difficulty.stacking import fit_stack, logit, side_columns
 
-BETAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+BETAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 SHRINKS = (0.1, 0.3, 1.0, 3.0, 10.0)
 RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-HALF_LIVES = (4.0, 16.0, np.inf)
-"""Candidates. Half-lives are in training steps."""
+HALF_LIVES = (np.inf, 32.0, 8.0)
+"""Candidates. Half-lives are in training steps; one is chosen at the middle bandwidth, then the bandwidth."""
+FIT_LABELS = 256
+"""Parameters are chosen on this many most recent labels; all labels enter the prediction."""
 RECENT = 16.0
 """Half-life of a label's weight in judging candidates: they are to predict for the policy of now."""
 CHUNK = 16_384
@@ -37,16 +40,14 @@ CONSTANT = 100.0
 
 
 @dataclass(frozen=True)
-class _Fit:
-    """One estimator with chosen parameters. `weights`: of the labels (attention), or dual coefficients (ridge), (Q,)."""
+class _Choice:
+    """An estimator and its parameters. `strength` is the shrinkage (attention) or the ridge."""
 
     ridge: bool
     beta: float
     strength: float
     half_life: float
     loss: float
-    held_out: np.ndarray  # (Q,)
-    weights: np.ndarray  # (Q,)
 
 
 class KernelPredictor:
@@ -75,10 +76,14 @@ class KernelPredictor:
         labels = merge_labels(reference_index, successes, trials, age)
         reference = self._rows(labels.index)  # (Q, D)
         distance = _distances(reference, reference)  # (Q, Q)
-        fits = [fit(distance, labels) for fit in (_fit_attention, _fit_ridge)]
-        best = min(fits, key=lambda fit: fit.loss)
+        recent = np.argsort(labels.age, kind="stable")[:FIT_LABELS]
+        choices = [_choose(solve, distance[np.ix_(recent, recent)], labels.take(recent)) for solve in (_attention, _ridge)]
+        best = min(choices, key=lambda choice: choice.loss)
+        weights = label_weights(labels, best.half_life)  # (Q,)
+        solve = _ridge if best.ridge else _attention
+        [(held_out, coefficients)] = solve(distance, labels.difficulty, weights, best.beta, (best.strength,))
         stack = fit_stack(
-            logit(best.held_out)[:, None],
+            logit(held_out)[:, None],
             labels.difficulty,
             label_weights(labels, RECENT),
             side=self._columns[labels.index],
@@ -86,15 +91,15 @@ class KernelPredictor:
         difficulty = np.empty(len(self._vectors), dtype=np.float32)
         for start in range(0, len(difficulty), CHUNK):
             rows = slice(start, start + CHUNK)
-            raw = _apply(best, _distances(self._rows(rows), reference), labels)
+            raw = _apply(best, _distances(self._rows(rows), reference), labels.difficulty, weights, coefficients)
             difficulty[rows] = stack.difficulty(logit(raw)[:, None], self._columns[rows])
         report = {
             "ridge": float(best.ridge),
             "beta": best.beta,
             "strength": best.strength,
             "half_life": min(best.half_life, 1e9),
-            "loss_attention": fits[0].loss,
-            "loss_ridge": fits[1].loss,
+            "loss_attention": choices[0].loss,
+            "loss_ridge": choices[1].loss,
             "slope": float(stack.base_weights[0]),
             "offset": stack.offset,
         }
@@ -109,68 +114,76 @@ class KernelPredictor:
         return (np.asarray(self._vectors[rows], dtype=np.float32) - self._centre) * np.float32(self._scale)
 
 
-def _half_lives(labels: Labels) -> tuple[float, ...]:
-    return HALF_LIVES if np.ptp(labels.age) > 0 else (np.inf,)
+_Solutions = list[tuple[np.ndarray, np.ndarray]]
+"""For every strength: predictions (Q,) without the question's own label, and coefficients (Q,) of the labels' kernels."""
 
 
-def _loss(held_out: np.ndarray, labels: Labels) -> float:
-    """Mean squared error of held-out predictions; recent labels and those with more trials count more."""
-    return float(np.average(np.square(np.clip(held_out, 0, 1) - labels.difficulty), weights=label_weights(labels, RECENT)))
+def _choose(solve: Callable[..., _Solutions], distance: np.ndarray, labels: Labels) -> _Choice:
+    """The parameters of one estimator with the lowest leave-one-out error: the half-life first, then the bandwidth."""
+    judge = label_weights(labels, RECENT)  # (Q,)
+    strengths = RIDGES if solve is _ridge else SHRINKS
+    middle = BETAS[len(BETAS) // 2 - 1]
+    best = _Choice(solve is _ridge, middle, strengths[-1], np.inf, np.inf)
 
+    def consider(beta: float, half_life: float) -> _Choice:
+        solutions = solve(distance, labels.difficulty, label_weights(labels, half_life), beta, strengths)
+        errors = [np.square(np.clip(held_out, 0, 1) - labels.difficulty) @ judge / len(judge) for held_out, _ in solutions]
+        lowest = int(np.argmin(errors))
+        candidate = _Choice(best.ridge, beta, strengths[lowest], half_life, float(errors[lowest]))
+        return min(best, candidate, key=lambda choice: choice.loss)
 
-def _fit_attention(distance: np.ndarray, labels: Labels) -> _Fit:
-    best = None
-    for half_life in _half_lives(labels):
-        weights = label_weights(labels, half_life)  # (Q,)
-        mean = _leave_one_out_mean(labels.difficulty, weights)  # (Q,)
-        for beta in BETAS:
-            scores = np.exp(-beta / 2 * distance) * weights  # (Q, Q)
-            np.fill_diagonal(scores, 0)
-            top, bottom = scores @ labels.difficulty, scores.sum(axis=1)
-            for shrink in SHRINKS:
-                held_out = (top + shrink * mean) / (bottom + shrink)
-                loss = _loss(held_out, labels)
-                if best is None or loss < best.loss:
-                    best = _Fit(False, beta, shrink, half_life, loss, held_out, weights)
+    for half_life in HALF_LIVES if np.ptp(labels.age) > 0 else (np.inf,):
+        best = consider(middle, half_life)
+    for beta in BETAS:
+        if beta != middle:
+            best = consider(beta, best.half_life)
     return best
 
 
-def _leave_one_out_mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Weighted mean of the other values, (Q,); 0.5 when there is no other."""
-    if len(values) == 1:
-        return np.full(1, 0.5)
-    return (weights @ values - weights * values) / (weights.sum() - weights)
+def _attention(
+    distance: np.ndarray, difficulty: np.ndarray, weights: np.ndarray, beta: float, strengths: Sequence[float]
+) -> _Solutions:
+    """Weighted means of the other labels, shrunk towards the plain mean of the others."""
+    scores = np.exp(np.float64(-beta / 2) * distance) * weights  # (Q, Q)
+    np.fill_diagonal(scores, 0)
+    top, bottom = scores @ difficulty, scores.sum(axis=1)
+    if len(difficulty) == 1:
+        mean = np.full(1, 0.5)  # there is no other label
+    else:
+        mean = (weights @ difficulty - weights * difficulty) / (weights.sum() - weights)  # (Q,)
+    return [((top + strength * mean) / (bottom + strength), weights) for strength in strengths]
 
 
-def _fit_ridge(distance: np.ndarray, labels: Labels) -> _Fit:
-    """Leave-one-out residuals of ridge in closed form: alpha_i / (K + R)^-1_ii, all ridges from one eigenbasis."""
-    best = None
-    for half_life in _half_lives(labels):
-        weights = label_weights(labels, half_life)  # (Q,)
-        root = np.sqrt(weights)
-        for beta in BETAS:
-            kernel = np.exp(-beta / 2 * distance) + CONSTANT
-            values, basis = np.linalg.eigh(root[:, None] * kernel * root)
-            target = basis.T @ (root * labels.difficulty)  # (Q,)
-            for strength in RIDGES:
-                inverse = 1 / (np.maximum(values, 0) + strength)
-                dual = root * (basis @ (inverse * target))  # (Q,)
-                held_out = labels.difficulty - dual / (weights * (np.square(basis) @ inverse))
-                loss = _loss(held_out, labels)
-                if best is None or loss < best.loss:
-                    best = _Fit(True, beta, strength, half_life, loss, held_out, dual)
-    return best
+def _ridge(
+    distance: np.ndarray, difficulty: np.ndarray, weights: np.ndarray, beta: float, strengths: Sequence[float]
+) -> _Solutions:
+    """Kernel ridge, noise inverse to the weights; leaving one out in closed form, all strengths from one eigenbasis.
+
+    With `M = (kernel + strength / weights)^-1` and dual coefficients `M y`, the residual of a label left out is
+    `(M y)_i / M_ii`.
+    """
+    root = np.sqrt(weights)  # (Q,)
+    kernel = np.exp(np.float64(-beta / 2) * distance) + CONSTANT
+    values, basis = np.linalg.eigh(root[:, None] * kernel * root)
+    target = basis.T @ (root * difficulty)  # (Q,)
+    solutions = []
+    for strength in strengths:
+        inverse = 1 / (np.maximum(values, 0) + strength)
+        dual = root * (basis @ (inverse * target))  # (Q,)
+        solutions.append((difficulty - dual / (weights * (np.square(basis) @ inverse)), dual))
+    return solutions
 
 
-def _apply(fit: _Fit, distance: np.ndarray, labels: Labels) -> np.ndarray:
-    """Predictions (n,) for questions at squared distances (n, Q) from the reference questions."""
-    scores = np.exp(np.float32(-fit.beta / 2) * distance)
-    if fit.ridge:
-        return scores @ fit.weights.astype(np.float32) + CONSTANT * fit.weights.sum()
-    mean = np.average(labels.difficulty, weights=fit.weights)
-    columns = np.column_stack([fit.weights * labels.difficulty, fit.weights]).astype(np.float32)  # (Q, 2)
+def _apply(
+    choice: _Choice, distance: np.ndarray, difficulty: np.ndarray, weights: np.ndarray, coefficients: np.ndarray
+) -> np.ndarray:
+    """Predictions (n,) for questions at squared distances (n, Q) from the labelled ones."""
+    scores = np.exp(np.float32(-choice.beta / 2) * distance)
+    if choice.ridge:
+        return scores @ coefficients.astype(np.float32) + CONSTANT * coefficients.sum()
+    columns = np.column_stack([weights * difficulty, weights]).astype(np.float32)  # (Q, 2)
     top, bottom = (scores @ columns).T
-    return (top + fit.strength * mean) / (bottom + fit.strength)
+    return (top + choice.strength * np.average(difficulty, weights=weights)) / (bottom + choice.strength)
 
 
 def _distances(left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -12,6 +12,8 @@ import numpy as np
 HALF_TRIALS = 4.0
 """A label from this many rollouts counts half as much as one from infinitely many: beyond, it is questions that differ."""
 
+MERGE_HALF_LIFE = 16.0
+
 
 @dataclass(frozen=True)
 class Labels:
@@ -23,14 +25,25 @@ class Labels:
     age: np.ndarray  # (Q,) mean age of the rollouts in steps
     inverse: np.ndarray  # (K,) which row each group went to
 
+    def take(self, rows: np.ndarray) -> Labels:
+        """Only some of the questions; `inverse` no longer says anything."""
+        return Labels(self.index[rows], self.difficulty[rows], self.trials[rows], self.age[rows], self.inverse[:0])
+
 
 def merge_labels(index: np.ndarray, successes: np.ndarray, trials: np.ndarray, age: np.ndarray) -> Labels:
-    """Put the groups of one question together, so that leaving one out leaves the whole question out."""
+    """Put the groups of one question together, so that leaving one out leaves the whole question out.
+
+    A question's older groups count less than its latest one, by half every `MERGE_HALF_LIFE` steps.
+    """
     assert len(index) >= 1, "a reference set needs at least one group"
     unique, inverse = np.unique(index, return_inverse=True)
-    total = np.bincount(inverse, weights=trials)
-    solved = np.bincount(inverse, weights=successes)
-    mean_age = np.bincount(inverse, weights=np.asarray(age, dtype=float) * trials) / total
+    age = np.asarray(age, dtype=float)
+    latest = np.full(len(unique), np.inf)
+    np.minimum.at(latest, inverse, age)
+    share = 0.5 ** ((age - latest[inverse]) / MERGE_HALF_LIFE)  # (K,)
+    total = np.bincount(inverse, weights=share * trials)
+    solved = np.bincount(inverse, weights=share * successes)
+    mean_age = np.bincount(inverse, weights=share * trials * age) / total
     return Labels(unique, 1 - solved / total, total, mean_age, inverse)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from verl_dots.difficulty.features import LexicalFeatures, lexical_features
+from verl_dots.difficulty.features import LexicalFeatures, join_blocks, lexical_features
 
 
 def arithmetic(count: int, seed: int) -> tuple[list[str], np.ndarray]:
@@ -82,3 +82,22 @@ def test_a_fitted_model_serves_texts_it_has_not_seen():
 def test_no_texts_are_a_mistake():
     with pytest.raises(ValueError, match="at least one question"):
         lexical_features([])
+
+
+def test_answers_stand_beside_the_questions():
+    texts, _ = arithmetic(200, 5)
+    answers = ["7", "\\frac{1}{2}", "12 apples and 3 pears"] * 66 + ["7", "7"]
+    both = lexical_features(texts, answers)
+    alone = lexical_features(texts)
+    np.testing.assert_array_equal(both[:, : alone.shape[1]], alone)
+    assert both.shape[1] > alone.shape[1]
+
+
+def test_joined_blocks_weigh_the_same():
+    rng = np.random.default_rng(0)
+    joined = join_blocks(rng.normal(size=(500, 3)) * 100 + 7, rng.normal(size=(500, 20)) * 1e-3, np.ones((500, 2)))
+    assert joined.dtype == np.float16 and joined.shape == (500, 25)
+    for block in (joined[:, :3], joined[:, 3:23]):
+        assert np.square(block.astype(float)).sum(axis=1).mean() == pytest.approx(1, rel=1e-2)
+        assert np.abs(block.astype(float).mean(axis=0)).max() < 1e-2
+    np.testing.assert_array_equal(joined[:, 23:], 0)

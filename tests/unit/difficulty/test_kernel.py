@@ -47,35 +47,76 @@ def test_it_knows_how_good_it_is():
         assert prediction.report["expected_pearson"] == pytest.approx(actual, abs=0.15)
 
 
+def labelled(count: int):
+    """Distances, labels and uneven weights of `count` questions."""
+    vectors, difficulty = pool(count)
+    weights = np.random.default_rng(5).uniform(0.2, 2, count)
+    return vectors, kernel._distances(vectors, vectors), 1 - rollouts(difficulty, np.arange(count)) / 8, weights
+
+
 def test_ridge_leave_one_out_equals_leaving_one_out():
-    vectors, difficulty = pool(40)
-    index = np.arange(40)
-    labels = merge_labels(index, rollouts(difficulty, index), np.full(40, 8.0), np.arange(40.0))
-    distance = kernel._distances(vectors, vectors)
-    fit = kernel._fit_ridge(distance, labels)
-    weights = label_weights(labels, fit.half_life)
-    gram = np.exp(-fit.beta / 2 * distance) + kernel.CONSTANT
-    for left_out in range(0, 40, 7):
-        rest = np.delete(index, left_out)
-        regularised = gram[np.ix_(rest, rest)] + np.diag(fit.strength / weights[rest])
-        expected = gram[left_out, rest] @ np.linalg.solve(regularised, labels.difficulty[rest])
-        assert fit.held_out[left_out] == pytest.approx(expected, abs=1e-5)
-    full = gram @ np.linalg.solve(gram + np.diag(fit.strength / weights), labels.difficulty)
-    np.testing.assert_allclose(kernel._apply(fit, distance, labels), full, atol=1e-3)
+    _, distance, labels, weights = labelled(40)
+    gram = np.exp(-0.5 / 2 * distance) + kernel.CONSTANT
+    strengths = (0.1, 3.0)
+    for strength, (held_out, dual) in zip(
+        strengths, kernel._ridge(distance, labels, weights, 0.5, strengths), strict=True
+    ):
+        for left_out in range(0, 40, 7):
+            rest = np.delete(np.arange(40), left_out)
+            regularised = gram[np.ix_(rest, rest)] + np.diag(strength / weights[rest])
+            expected = gram[left_out, rest] @ np.linalg.solve(regularised, labels[rest])
+            assert held_out[left_out] == pytest.approx(expected, abs=1e-4)
+        np.testing.assert_allclose(dual, np.linalg.solve(gram + np.diag(strength / weights), labels), atol=1e-4)
 
 
-def test_attention_equals_the_sum_written_out():
-    vectors, difficulty = pool(30)
-    index = np.arange(30)
-    labels = merge_labels(index, rollouts(difficulty, index), np.full(30, 8.0), np.arange(30.0))
-    distance = kernel._distances(vectors, vectors)
-    fit = kernel._fit_attention(distance, labels)
+def test_attention_leave_one_out_equals_the_sum_written_out():
+    vectors, distance, labels, weights = labelled(30)
+    [(held_out, _)] = kernel._attention(distance, labels, weights, 2.0, (0.3,))
     for i in range(30):
         others = [j for j in range(30) if j != i]
-        mean = sum(fit.weights[j] * labels.difficulty[j] for j in others) / sum(fit.weights[j] for j in others)
-        score = [fit.weights[j] * np.exp(-fit.beta / 2 * np.sum((vectors[i] - vectors[j]) ** 2)) for j in others]
-        top = sum(s * labels.difficulty[j] for s, j in zip(score, others, strict=True)) + fit.strength * mean
-        assert fit.held_out[i] == pytest.approx(top / (sum(score) + fit.strength), rel=1e-4)
+        mean = sum(weights[j] * labels[j] for j in others) / sum(weights[j] for j in others)
+        score = [weights[j] * np.exp(-2.0 / 2 * np.sum((vectors[i] - vectors[j]) ** 2)) for j in others]
+        top = sum(s * labels[j] for s, j in zip(score, others, strict=True)) + 0.3 * mean
+        assert held_out[i] == pytest.approx(top / (sum(score) + 0.3), rel=1e-4)
+
+
+@pytest.mark.parametrize("ridge", [True, False])
+def test_new_questions_are_predicted_by_the_same_formula(ridge):
+    """A question without label is predicted as a labelled one that is left out would be."""
+    _, distance, labels, weights = labelled(40)
+    solve = kernel._ridge if ridge else kernel._attention
+    [(held_out, _)] = solve(distance, labels, weights, 1.0, (1.0,))
+    for left_out in (0, 17, 39):
+        rest = np.delete(np.arange(40), left_out)
+        [(_, coefficients)] = solve(distance[np.ix_(rest, rest)], labels[rest], weights[rest], 1.0, (1.0,))
+        choice = kernel._Choice(ridge, beta=1.0, strength=1.0, half_life=np.inf, loss=0.0)
+        new = kernel._apply(choice, distance[left_out][None, rest], labels[rest], weights[rest], coefficients)
+        assert new[0] == pytest.approx(held_out[left_out], abs=1e-3)
+
+
+def test_repeats_of_a_question_are_one_label_and_the_latest_counts_most():
+    labels = merge_labels(
+        np.array([7, 3, 7, 7]), np.array([8.0, 4.0, 0.0, 0.0]), np.full(4, 8.0), np.array([0.0, 5.0, 16.0, 32.0])
+    )
+    np.testing.assert_array_equal(labels.index, [3, 7])
+    np.testing.assert_allclose(labels.difficulty, [0.5, (0.5 + 0.25) / 1.75])
+    np.testing.assert_allclose(labels.trials, [8, 8 * 1.75])
+    np.testing.assert_array_equal(labels.inverse, [1, 0, 1, 1])
+    assert label_weights(labels, np.inf).mean() == pytest.approx(1)
+
+
+def test_a_side_feature_that_tells_is_used_and_one_that_does_not_does_no_harm():
+    vectors, difficulty = pool(2000)
+    rng = np.random.default_rng(4)
+    telling = np.log(difficulty / (1 - difficulty)) + rng.normal(scale=0.7, size=2000)
+    telling[::5] = np.nan  # unknown for some
+    index = np.arange(256)
+    found = {}
+    for name, side in (("none", None), ("telling", telling[:, None]), ("permuted", rng.permutation(telling)[:, None])):
+        prediction = predict(KernelPredictor(vectors, side), index, rollouts(difficulty, index))
+        found[name] = np.corrcoef(prediction.difficulty[256:], difficulty[256:])[0, 1]
+    assert found["telling"] > found["none"] + 0.02
+    assert found["permuted"] > found["none"] - 0.01
 
 
 def test_recent_labels_win_over_old_ones_that_contradict_them():
