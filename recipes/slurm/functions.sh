@@ -1,0 +1,80 @@
+# shellcheck shell=bash
+# What verl_dots.sbatch is made of. Uses its OUT and STOP_SECONDS.
+
+declare -A STEP=() # name of a running step -> process id of its srun
+
+say() {
+    echo "$(date '+%F %T') verl_dots.sbatch: $1"
+}
+
+fail() {
+    say "error: $1" >&2
+    exit 1
+}
+
+# The IPv4 address of a node, from its name or, where that says loopback or nothing, this machine's (the batch script runs on
+# the first node). Set HEAD_IP where nodes reach each other by another network.
+address_of() {
+    local address
+    address=$({ getent ahostsv4 "$1" | cut -d' ' -f1; hostname -I | tr ' ' '\n'; } | grep -F . | grep -v '^127\.' | head -n 1) || true
+    echo "${address:-127.0.0.1}"
+}
+
+# Of the job's own block of 8 ports, below the range that Linux hands out. Jobs whose ids differ by a multiple of 2,600 would clash
+# on a shared node.
+first_port() {
+    echo $((11000 + $1 % 2600 * 8))
+}
+
+# Step of the newest complete checkpoint, 0 for none: verl writes this file last.
+checkpointed_step() {
+    cat "$OUT/checkpoints/latest_checkpointed_iteration.txt" 2>/dev/null || echo 0
+}
+
+# start_step NAME NODES SRUN_OPTIONS... COMMAND; one task on each of so many nodes, with all that the job has there.
+start_step() {
+    local name=$1 nodes=$2
+    shift 2
+    srun --overlap --nodes="$nodes" --ntasks="$nodes" --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" --mem=0 "$@" </dev/null &
+    STEP[$name]=$!
+}
+
+running() {
+    [[ -n ${STEP[$1]:-} ]] && kill -0 "${STEP[$1]}" 2>/dev/null
+}
+
+# Ends steps in this order, each given 40 s. srun hands SIGUSR2 to the step's task (ray_node.sh, run_recipe.sh), which ends what
+# it started; SIGTERM would make srun kill at once.
+stop_steps() {
+    local name second
+    for name in "$@"; do
+        running "$name" || continue
+        kill -USR2 "${STEP[$name]}" 2>/dev/null || continue
+        for ((second = 0; second < 40; second++)); do
+            running "$name" || break
+            sleep 1
+        done
+        ! running "$name" || kill -TERM "${STEP[$name]}" 2>/dev/null || true
+    done
+}
+
+# Seconds until Slurm's time limit.
+seconds_left() {
+    local end=${SLURM_JOB_END_TIME:-} # known to the job in newer versions only
+    [[ -n $end ]] || end=$(date -d "$(squeue --noheader --job "$SLURM_JOB_ID" --format %e)" +%s)
+    echo $((end - $(date +%s)))
+}
+
+# Asks DotsTrainer for a checkpoint at the end of its running step, and waits for that, for one of verl's own (every SAVE_FREQ
+# steps, all that METHOD=grpo and dapo have), or until time is up.
+request_checkpoint() {
+    local request=$OUT/checkpoints/dots/save_now step
+    step=$(checkpointed_step)
+    say "$(seconds_left) s left: asking for a checkpoint after $step"
+    mkdir -p "$(dirname "$request")"
+    touch "$request"
+    while running recipe && (($(checkpointed_step) <= step && $(seconds_left) > STOP_SECONDS)); do
+        sleep 2
+    done
+    rm -f "$request"
+}

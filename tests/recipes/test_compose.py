@@ -1,0 +1,94 @@
+"""Every recipe, METHOD and PRESET composed with verl's real configuration, validated by verl and by us, without a GPU."""
+
+import copy
+import functools
+
+import pytest
+from omegaconf import OmegaConf
+
+from tests.recipes.scripts import METHODS, PRESETS, RECIPES, overrides
+
+pytestmark = pytest.mark.verl
+
+MATH = "run_qwen2_5_math_1_5b_math_fsdp.sh"
+# test_scripts.py shows that the other recipes differ in model, data and lengths only: for them one combination is enough
+CASES = [(MATH, method, preset) for method in METHODS for preset in PRESETS]
+CASES += [(recipe, "dots_rr", "default") for recipe in RECIPES if recipe != MATH]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def every_yaml_is_parsed_once():
+    """verl's configuration is 28 files, and parsing them takes half of a composition."""
+    load, parsed = OmegaConf.load, {}
+
+    def cached(file):
+        key = getattr(file, "name", file)
+        if key not in parsed:
+            parsed[key] = load(file)
+        return copy.deepcopy(parsed[key])
+
+    OmegaConf.load = staticmethod(cached)
+    yield
+    OmegaConf.load = staticmethod(load)
+
+
+def composed(recipe, method, preset):
+    names = ("trainer.experiment_name=", "trainer.default_local_dir=", "hydra.run.dir=")
+    words = [word for word in overrides(recipe, method, preset) if not word.startswith(names)]
+    return _composed(tuple(words))
+
+
+@functools.cache
+def _composed(words):
+    from recipes.common import dry_run
+
+    return dry_run.composed(words)
+
+
+@pytest.mark.parametrize(("recipe", "method", "preset"), CASES)
+def test_it_composes_and_verl_and_we_accept_it(recipe, method, preset):
+    from recipes.common import dry_run, estimates
+
+    config = copy.deepcopy(composed(recipe, method, preset))
+    dots = dry_run.validate(config)
+    assert (dots is not None) == (method in ("dots", "rr", "dots_rr"))
+    if dots is not None:
+        assert (dots.selection.enable, dots.replay.enable) == (method != "rr", method != "dots")
+    assert list(dry_run.batch_mistakes(config, dots)) == []
+    shape = estimates.model_shape(config.actor_rollout_ref.model.path)
+    memory = estimates.gpu_memory(config, shape, 80e9)
+    assert list(dry_run.memory_mistakes(config, shape, memory, 80e9)) == []
+
+
+# What METHOD may change: the trainer, the loss that corrects for replayed rollouts, verl's filter, and our own block.
+SET_BY_METHOD = {
+    "dots": {"trainer.v1.trainer_mode", "dots"},
+    "rr": {"trainer.v1.trainer_mode", "actor_rollout_ref.actor.policy_loss.loss_mode", "dots"},
+    "dots_rr": {"trainer.v1.trainer_mode", "actor_rollout_ref.actor.policy_loss.loss_mode", "dots"},
+    "dapo": {"algorithm.filter_groups.enable"},
+}
+
+
+@pytest.mark.parametrize("method", SET_BY_METHOD)
+@pytest.mark.parametrize("preset", PRESETS)
+def test_treatment_and_baseline_differ_in_what_method_sets_only(method, preset):
+    from verl_dots.integration.check import check
+
+    treated = copy.deepcopy(composed(MATH, method, preset))
+    if method != "dapo":
+        check(treated)  # without replay the loss becomes verl's own
+    baseline = flat(composed(MATH, "grpo", preset))
+    treatment = flat(treated)
+    different = {key for key in baseline.keys() | treatment.keys() if baseline.get(key) != treatment.get(key)}
+    assert {"dots" if key.startswith("dots.") else key for key in different} == SET_BY_METHOD[method]
+
+
+def flat(config):
+    def walk(node, prefix):
+        for key, value in node.items():
+            if isinstance(value, dict):
+                yield from walk(value, f"{prefix}{key}.")
+            else:
+                yield prefix + key, value
+
+    return dict(walk(OmegaConf.to_container(config, resolve=False), ""))
