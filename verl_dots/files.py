@@ -49,13 +49,25 @@ def atomic_path(path: str | os.PathLike) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.parent / f".{target.stem}.{secrets.token_hex(4)}{target.suffix}"
     try:
-        yield temporary
-        assert temporary.is_file(), f"nothing was written to the temporary path of {target}"
-        _fsync(temporary)
-        os.replace(temporary, target)
-        _fsync(target.parent)
+        with naming(target):
+            yield temporary
+            assert temporary.is_file(), f"nothing was written to the temporary path of {target}"
+            _fsync(temporary)
+            os.replace(temporary, target)
+            _fsync(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def naming(path: str | os.PathLike) -> Iterator[None]:
+    """Give an ``OSError`` that names no file, such as that of a disk that fills up while we write, the name ``path``."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, os.strerror(error.errno), os.fspath(path)) from error
+        raise
 
 
 def _fsync(path: Path) -> None:

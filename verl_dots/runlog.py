@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from verl_dots.files import atomic_path
+from verl_dots.files import atomic_path, naming
 
 
 class MetricsLog:
@@ -27,7 +27,7 @@ class MetricsLog:
         """Write one line; values that are not finite numbers or text are written as null."""
         line = {"step": int(step)} | {name: _plain(value) for name, value in metrics.items()}
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as stream:
+        with naming(self.path), self.path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(line) + "\n")
 
     def cut(self, after_step: int) -> None:

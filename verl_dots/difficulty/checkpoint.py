@@ -33,7 +33,10 @@ def save_checkpoint(path: str | os.PathLike, model: AttentionModel, *, embedding
         raise ValueError(f"checkpoint {str(path)!r} must end in .safetensors")
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     with atomic_path(path) as temporary:
-        save_file(state, temporary)
+        try:
+            save_file(state, temporary)
+        except SafetensorError as error:
+            raise OSError(f"{str(path)!r} cannot be written ({one_line(error)})") from error
     write_manifest(
         path,
         format=FORMAT,
