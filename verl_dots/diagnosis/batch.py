@@ -45,7 +45,7 @@ def check_batch(shape: BatchShape) -> list[Finding]:
     rows, mini_rows = shape.questions * shape.rollouts, shape.mini_batch * shape.rollouts
     multiple = math.lcm(mini_rows, shape.data_parallel)
     padded = math.ceil(rows / multiple) * multiple
-    findings = [*_check_update(shape), *_check_log_probs(shape, padded), *_check_engines(shape)]
+    findings = [*(_check_update(shape) or _check_log_probs(shape, padded)), *_check_engines(shape)]
     if failed(findings):
         return findings
     if padded != rows:

@@ -9,7 +9,7 @@ from matplotlib.ticker import EngFormatter, PercentFormatter
 from verl_dots.reporting.compare import Comparison
 from verl_dots.reporting.quantities import step_seconds, tokens_per_step
 from verl_dots.reporting.runs import Run
-from verl_dots.reporting.style import Look, Picture, axes_grid, draw_noisy, legend_above
+from verl_dots.reporting.style import GREY, Look, Picture, axes_grid, draw_noisy, legend_above
 
 _REPLAY = (
     ("replay/size", "groups held", False),
@@ -103,7 +103,10 @@ def seconds_picture(comparison: Comparison, looks: dict[str, Look]) -> Picture:
     lines.set(xlabel="steps", ylabel="tokens per step")
     lines.yaxis.set_major_formatter(EngFormatter(sep=""))
     lines.set_ylim(bottom=0)
-    lines.legend(loc="best")
+    if lines.lines:
+        lines.legend(loc="best")
+    else:
+        lines.text(0.5, 0.5, "not logged", transform=lines.transAxes, ha="center", color=GREY)
     caption = (
         "Top: mean over all steps but the first, from verl's timers; what no timer covers is other, and validation, which "
         "verl times outside of the step, is spread over all steps. Bottom: response tokens generated per step."

@@ -1,0 +1,226 @@
+"""The doctor on verl's real configuration and a real Ray: a run that works passes, and each mistake is named."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from verl_dots import doctor
+
+pytestmark = pytest.mark.verl
+
+ROOT = Path(__file__).resolve().parents[2]
+OVERLAY = ["hydra.searchpath=[pkg://verl_dots.configs]", "+dots=default"]
+ENVIRONMENT = {"VERL_PLATFORM": "cpu", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+STORAGE = "transfer_queue.backend.SimpleStorage"
+ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+
+
+@pytest.fixture(scope="module")
+def works(tmp_path_factory):
+    """The overrides of a small run on a CPU in which nothing is wrong."""
+    folder = tmp_path_factory.mktemp("task")
+    rows = [
+        {
+            "data_source": "sums",
+            "prompt": [{"role": "user", "content": f"{n}+1="}],
+            "reward_model": {"style": "rule", "ground_truth": str(n + 1)},
+            "extra_info": {"question": f"{n}+1="},
+        }
+        for n in range(200)
+    ]
+    for name in ("train", "val"):
+        pq.write_table(pa.Table.from_pylist(rows), folder / f"{name}.parquet")
+    (folder / "model").mkdir()
+    return [
+        f"data.train_files={folder}/train.parquet",
+        f"data.val_files={folder}/val.parquet",
+        "data.train_batch_size=16",
+        "data.max_prompt_length=16",
+        "data.max_response_length=16",
+        f"actor_rollout_ref.model.path={folder}/model",
+        "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",
+        f"{ACTOR}.ppo_mini_batch_size=8",
+        f"{ACTOR}.ppo_micro_batch_size_per_gpu=64",
+        f"{ACTOR}.use_kl_loss=False",
+        f"{ROLLOUT}.name=dots_cpu",
+        f"{ROLLOUT}.n=8",
+        f"{ROLLOUT}.tensor_model_parallel_size=1",
+        f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu=64",
+        "algorithm.adv_estimator=grpo",
+        "trainer.device=cpu",
+        "trainer.n_gpus_per_node=1",
+        "trainer.use_v1=True",
+        f"{STORAGE}.num_data_storage_units=1",
+        "+ray_kwargs.ray_init.address=local",
+        "ray_kwargs.ray_init.num_cpus=6",
+        "+ray_kwargs.ray_init.resources.NPU=1",
+        "+ray_kwargs.ray_init.include_dashboard=False",
+        "+ray_kwargs.ray_init.object_store_memory=100000000",
+    ]
+
+
+def examine(capsys, *overrides):
+    """Exit code, and what was printed, of the checks that need no Ray; in this process, to compose in seconds."""
+    code = doctor.main([*overrides, "--config-only"])
+    return code, capsys.readouterr().out
+
+
+def command(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "verl_dots.doctor", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, **ENVIRONMENT, **environment},
+        timeout=400,
+    )
+
+
+@pytest.fixture(autouse=True)
+def on_a_cpu(monkeypatch):
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    for name in ("RAY_ADDRESS", "VERL_USE_EXTERNAL_PLUGINS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_run_in_which_nothing_is_wrong(capsys, works):
+    code, printed = examine(capsys, *OVERLAY, *works)
+    assert code == 0, printed
+    assert "DOTS and RR active, loss dots_decoupled" in printed
+    assert "8 groups generated and 8 replayed per step" in printed
+    assert printed.splitlines()[-1].startswith("0 wrong, ")
+
+
+def test_verls_own_grpo_passes_and_the_doctor_says_that_we_are_off(capsys, works):
+    code, printed = examine(capsys, *works)
+    assert code == 0, printed
+    assert "warning configuration  verl-dots is off" in printed
+
+
+MISTAKES = {
+    "wrong loss mode": (
+        [f"{ACTOR}.policy_loss.loss_mode=vanilla"],
+        "loss_mode=vanilla with dots.replay.enable=True",
+        "set actor_rollout_ref.actor.policy_loss.loss_mode=dots_decoupled",
+    ),
+    "verl's own trainer with our block": (["trainer.v1.trainer_mode=sync"], "trainer_mode=sync", "trainer_mode=dots"),
+    "a key that does not exist": (["+dots.replay.capasity=3"], "dots.replay.capasity does not exist", "did you mean"),
+    "missing embeddings": (
+        ["dots.predictor.embeddings=absent.safetensors"],
+        "no embeddings file 'absent.safetensors'",
+        "run python data_prep/embed_questions.py",
+    ),
+    "missing data": (["data.val_files=absent.parquet"], "data.val_files=absent.parquet: no such file", "data_prep/"),
+    "a mini-batch that does not divide": (
+        ["trainer.n_gpus_per_node=3", "ray_kwargs.ray_init.num_cpus=12", "ray_kwargs.ray_init.resources.NPU=3"],
+        "8 questions x 8 rollouts = 64 rows does not divide by 3 data-parallel ranks",
+        "set actor_rollout_ref.actor.ppo_mini_batch_size to a multiple of 3",
+    ),
+    "a micro-batch that does not divide": (
+        [f"{ACTOR}.ppo_micro_batch_size_per_gpu=48"],
+        "64 rows of a mini-batch per rank do not divide by",
+        "set it to 16",
+    ),
+    "dynamic batches for log-probs alone": (
+        [f"{ROLLOUT}.log_prob_use_dynamic_bsz=True"],
+        "use_dynamic_bsz=False and rollout.log_prob_use_dynamic_bsz=True",
+        "log_prob_use_dynamic_bsz=False",
+    ),
+    "what verl refuses": ([f"{ACTOR}.ppo_mini_batch_size=32"], "train_batch_size (16) must be >=", "verl's configuration"),
+    "storage too small": (
+        [f"{STORAGE}.total_storage_size=1000"],
+        f"do not fit {STORAGE}.total_storage_size=1,000",
+        f"set {STORAGE}.total_storage_size=1800",
+    ),
+    "too few CPUs": (
+        ["ray_kwargs.ray_init.num_cpus=5"],
+        "Ray has 5 logical CPUs free, the run needs 6",
+        "set ray_kwargs.ray_init.num_cpus=6 or more",
+    ),
+    "an accelerator that is not declared": (
+        ["ray_kwargs.ray_init.resources.NPU=0"],
+        "Ray has 0 NPU free, the run needs 1",
+        "+ray_kwargs.ray_init.resources.NPU=1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_named_with_its_remedy(capsys, works, name):
+    overrides, message, remedy = MISTAKES[name]
+    code, printed = examine(capsys, *OVERLAY, *works, *overrides)
+    assert code == 1, printed
+    lines = printed.splitlines()
+    place = next((place for place, line in enumerate(lines) if line.startswith("FAIL") and message in line), None)
+    assert place is not None, printed
+    following = " ".join(lines[place : place + 2])
+    assert "-> " in following and remedy in following, following
+
+
+def test_embeddings_of_other_questions(capsys, works, tmp_path):
+    import numpy as np
+
+    from verl_dots.embeddings import write_embeddings
+
+    path = tmp_path / "other.safetensors"
+    write_embeddings(path, ["0" * 32], np.ones((1, 4)), model="test encoder")
+    code, printed = examine(capsys, *OVERLAY, *works, f"dots.predictor.embeddings={path}")
+    assert code == 1
+    assert "lacks 200 of the 200 questions" in printed and "embed_questions.py" in printed
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["data.train_batch_sice=3"], "Could not override 'data.train_batch_sice'"),
+        (["+dots=defualt"], "could not be found"),
+        (["trainer.project_name=${nowhere}"], "the configuration does not compose"),
+    ],
+)
+def test_arguments_that_do_not_compose_are_a_mistake_of_the_command(overrides, message):
+    searchpath = OVERLAY[:1] if "+dots" in overrides[0] else OVERLAY
+    with pytest.raises(ValueError) as caught:
+        doctor.main([*searchpath, *overrides, "--config-only"])
+    assert message.lower() in str(caught.value).lower() and "\n" not in str(caught.value)
+
+
+def test_the_whole_command_with_a_fresh_ray_worker(works):
+    done = command(*OVERLAY, *works)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "a fresh worker answered on each" in done.stdout
+    registered = "trainer dots and the losses dots_decoupled and dots_behaviour are registered in verl"
+    lines = [line for line in done.stdout.splitlines() if registered in line]
+    assert len(lines) == 2 and "plugin here" in lines[0]  # this process, and the worker
+    assert "6 logical CPUs, 6 needed" in done.stdout
+
+
+def test_a_plugin_that_only_the_workers_lack(works):
+    without = "{VERL_USE_EXTERNAL_PLUGINS:none,VERL_USE_EXTERNAL_MODULES:''}"
+    done = command(*OVERLAY, *works, f"+ray_kwargs.ray_init.runtime_env.env_vars={without}")
+    assert done.returncode == 1, done.stdout + done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
+    assert "plugin on" in line and "neither trainer nor losses are registered (VERL_USE_EXTERNAL_PLUGINS=none)" in line
+    assert "-> install verl-dots in that environment, and export VERL_USE_EXTERNAL_MODULES=" in done.stdout
+
+
+def test_a_plugin_missing_here_and_a_ray_that_does_not_answer(works):
+    without = {"VERL_USE_EXTERNAL_PLUGINS": "none", "VERL_USE_EXTERNAL_MODULES": ""}
+    done = command(*OVERLAY, *works, "--ray-timeout", "0.5", **without)
+    assert done.returncode == 1, done.stdout + done.stderr
+    failures = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
+    assert "plugin here" in failures[0] and "VERL_USE_EXTERNAL_PLUGINS=none" in failures[0]
+    assert "no fresh worker answered within 0.5 s" in failures[1]
+
+
+def test_a_mistake_of_the_command_is_one_line_and_exit_code_2(tmp_path):
+    done = command("data.train_batch_sice=3")
+    assert done.returncode == 2
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("doctor.py: error: the configuration does not compose: Could not override")
+    assert "Traceback" not in done.stderr
