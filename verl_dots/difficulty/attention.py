@@ -5,9 +5,7 @@
     w, b = head([mean(d_ref), std(d_ref)])                                w by softplus, b by tanh
     d   = sigmoid(w logit(clip(d0)) + b)                                  arXiv 2506.05316, section 3.1
 
-`x` is a question's embedding with optional side features beside it. With `direct` (ours, off in the paper) the query
-projection also gives a score of its own, `s_q = v . z_q`, that is added to the last logit: what labelled questions taught
-about difficulty need not pass through the 256 labels of the moment.
+`x` is a question's embedding, with optional side features beside it (ours).
 
 Shapes: B queries, K reference questions, D embedding dimensions, S side features, h projection width.
 """
@@ -34,7 +32,6 @@ class AttentionSettings:
     width: int = 896
     layers: int = 3
     dropout: float = 0.1
-    direct: bool = True
 
 
 class Projection(nn.Module):
@@ -65,7 +62,9 @@ class AttentionModel(nn.Module):
         self.query = Projection(settings)
         self.reference = Projection(settings)
         self.head = nn.Sequential(nn.Linear(2, 32), nn.GELU(), nn.Linear(32, 2))
-        self.score = nn.Linear(settings.width, 1, bias=False) if settings.direct else None
+        with torch.no_grad():
+            self.head[2].weight.mul_(0.1)
+            self.head[2].bias.copy_(torch.tensor([math.log(math.e - 1), 0.0]))  # starts near w = 1, b = 0
         sides = len(settings.side)
         for name, size, value in (
             ("embedding_mean", settings.dim, 0.0),
@@ -116,11 +115,6 @@ class AttentionModel(nn.Module):
         slope, offset = self.head(summary)
         return F.softplus(slope) * torch.logit(attended.clamp(CLIP, 1 - CLIP)) + torch.tanh(offset)
 
-    def direct_score(self, query: Tensor) -> Tensor:
-        """s_q (B,) of projected queries (B, h); 0 without `direct`."""
-        return self.score(query)[:, 0] if self.score is not None else query.new_zeros(len(query))
-
     def forward(self, query: Tensor, reference: Tensor, difficulty: Tensor, mask: Tensor | None = None) -> Tensor:
         """Logit of the predicted difficulty (B,), from projections (B, h) and (K, h) and labels (K,)."""
-        attended = self.attend(query, reference, difficulty, mask)
-        return self.calibrate(attended, difficulty) + self.direct_score(query)
+        return self.calibrate(self.attend(query, reference, difficulty, mask), difficulty)

@@ -10,13 +10,19 @@ Shapes: N questions, D dimensions.
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from collections.abc import Sequence
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 from scipy import sparse
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import HashingVectorizer
+
+from verl_dots.files import atomic_path, one_line
 
 LEXICAL = "lexical"
 """Name of these features in the manifest of an embeddings file that holds them."""
@@ -30,6 +36,8 @@ COLUMNS = 20_000
 SHORT = 48
 """Character n-grams are read from this many first characters; texts that are no longer also get (position, character)
 pairs, which is what tells synthetic questions of fixed form apart. Long texts are described by their words."""
+OUTLIER = 4.0
+"""Standardised counts are cut to this."""
 COUNTS_WEIGHT = 1.0
 """Root mean square norm of the counts block; that of the n-gram block is at most 1."""
 
@@ -63,6 +71,8 @@ class LexicalFeatures:
     dtype('float32')
     """
 
+    ARRAYS = ("mean", "scale", "columns", "rarity", "axes")
+
     def __init__(self, components: int = COMPONENTS) -> None:
         self.components = components
         hashing = {"norm": None, "alternate_sign": False, "dtype": np.float32}
@@ -74,30 +84,31 @@ class LexicalFeatures:
         """Learn means, rarities and the SVD from a pool of N >= 1 texts."""
         sample = [texts[i] for i in _spread(len(texts), FIT_SAMPLE)]
         counts = _counts(sample)
-        self._mean, self._scale = counts.mean(axis=0), counts.std(axis=0)
-        self._scale[self._scale < 1e-6] = np.inf  # a count that never varies says nothing
-        used = np.isfinite(self._scale).sum()
-        self._counts_weight = COUNTS_WEIGHT / np.sqrt(max(1, used))
+        self.mean, self.scale = counts.mean(axis=0), counts.std(axis=0)  # (C,) each
+        self.scale[self.scale < 1e-6] = np.inf  # a count that never varies says nothing
         grams = self._grams(sample)
         frequency = np.bincount(grams.indices, minlength=grams.shape[1])
         rarity = np.log((1 + len(sample)) / (1 + frequency))
         mass = frequency * rarity**2 * (frequency > 1)  # an n-gram of a single question relates it to none
-        self._columns = np.flatnonzero(mass)
-        self._columns = self._columns[np.argsort(-mass[self._columns], kind="stable")[:COLUMNS]]
-        self._rarity = rarity[self._columns].astype(np.float32)
+        columns = np.flatnonzero(mass)
+        self.columns = columns[np.argsort(-mass[columns], kind="stable")[:COLUMNS]].astype(np.int64)
+        self.rarity = rarity[self.columns].astype(np.float32)
         weighted = self._weigh(grams)
         size = min(self.components, *(side - 1 for side in weighted.shape))
-        self._svd = TruncatedSVD(size, n_iter=2, random_state=0).fit(weighted) if size >= 1 else None
+        self.axes = np.zeros((weighted.shape[1], 0), dtype=np.float32)  # (columns, components)
+        if size >= 1:
+            svd = TruncatedSVD(size, n_iter=2, random_state=0).fit(weighted)
+            self.axes = np.ascontiguousarray(svd.components_.T, dtype=np.float32)
         return self
 
     def transform(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors float32 (N, D) of texts, in chunks."""
+        weight = COUNTS_WEIGHT / np.sqrt(max(1, np.isfinite(self.scale).sum()))
         parts = []
         for start in range(0, len(texts), 4096):
             chunk = texts[start : start + 4096]
-            counts = np.clip((_counts(chunk) - self._mean) / self._scale, -4, 4) * self._counts_weight
-            grams = self._svd.transform(self._weigh(self._grams(chunk))) if self._svd else np.zeros((len(chunk), 0))
-            parts.append(np.hstack([counts, grams]).astype(np.float32))
+            counts = np.clip((_counts(chunk) - self.mean) / self.scale, -OUTLIER, OUTLIER) * weight
+            parts.append(np.hstack([counts, self._weigh(self._grams(chunk)) @ self.axes]).astype(np.float32))
         return np.concatenate(parts)
 
     def _grams(self, texts: Sequence[str]) -> sparse.csr_matrix:
@@ -107,28 +118,91 @@ class LexicalFeatures:
         return joint
 
     def _weigh(self, grams: sparse.csr_matrix) -> sparse.csr_matrix:
-        weighted = grams[:, self._columns].multiply(self._rarity[None, :]).tocsr()
+        weighted = grams[:, self.columns].multiply(self.rarity[None, :]).tocsr()
         norms = np.sqrt(np.asarray(weighted.multiply(weighted).sum(axis=1)).ravel())
         norms[norms == 0] = 1
         return sparse.diags(1 / norms).dot(weighted).tocsr().astype(np.float32)
 
 
-def lexical_features(texts: Sequence[str], answers: Sequence[str] | None = None) -> np.ndarray:
-    """Vectors float32 (N, D) of N questions, fitted on these questions; D below 300, or 600 with answers. Deterministic.
+class LexicalBasis:
+    """Lexical features of questions and, where they are known, of their answers: fitted once, saved, used again.
 
-    `answers`: ground truths, described in the same way beside the questions. Whether an answer is a number, a formula or a
-    sentence says as much about how often it is missed as the words of the question.
+    Whether an answer is a number, a formula or a sentence says as much about how often it is missed as the words of the
+    question.
+    """
+
+    def __init__(self, blocks: dict[str, LexicalFeatures]) -> None:
+        """`blocks`: features of `question` and perhaps of `answer`."""
+        self._blocks = blocks
+
+    @property
+    def has_answers(self) -> bool:
+        """Answers are described too."""
+        return "answer" in self._blocks
+
+    @classmethod
+    def fit(cls, texts: Sequence[str], answers: Sequence[str] | None = None) -> LexicalBasis:
+        """Fit on a pool of N >= 1 questions."""
+        assert answers is None or len(answers) == len(texts)
+        blocks = {"question": LexicalFeatures().fit(texts)}
+        return cls(blocks if answers is None else {**blocks, "answer": LexicalFeatures().fit(answers)})
+
+    def transform(self, texts: Sequence[str], answers: Sequence[str] | None = None) -> np.ndarray:
+        """Vectors float32 (N, D), D below 300, or 600 with answers."""
+        given = {"question": texts, "answer": answers}
+        return np.hstack([features.transform(given[name]) for name, features in self._blocks.items()])
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write everything to one safetensors file."""
+        with atomic_path(path) as temporary:
+            save_file(self._arrays(), temporary)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> LexicalBasis:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            ValueError: no such file, or not a lexical basis.
+        """
+        try:
+            arrays = load_file(path)
+            names = [name for name in ("question", "answer") if f"{name}.axes" in arrays]
+            blocks = {name: LexicalFeatures() for name in names}
+            for name in names:
+                for array in LexicalFeatures.ARRAYS:
+                    setattr(blocks[name], array, arrays[f"{name}.{array}"])
+        except (SafetensorError, OSError, KeyError) as error:
+            raise ValueError(f"lexical basis {os.fspath(path)!r} cannot be read: {one_line(error)}") from error
+        if "question" not in blocks:
+            raise ValueError(f"{os.fspath(path)!r} is not a lexical basis: it holds {', '.join(sorted(arrays)[:5])}")
+        return cls(blocks)
+
+    def fingerprint(self) -> str:
+        """Eight hex digits that change with any number of the basis."""
+        digest = hashlib.sha256()
+        for name, array in sorted(self._arrays().items()):
+            digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()[:8]
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        return {
+            f"{name}.{array}": getattr(features, array)
+            for name, features in self._blocks.items()
+            for array in LexicalFeatures.ARRAYS
+        }
+
+
+def lexical_features(texts: Sequence[str], answers: Sequence[str] | None = None) -> np.ndarray:
+    """Vectors float32 (N, D) of N questions and perhaps their answers, fitted on these questions. Deterministic.
 
     Raises:
         ValueError: there are no texts.
     """
     if not len(texts):
         raise ValueError("lexical features need at least one question")
-    blocks = [[str(text) for text in texts]]
-    if answers is not None:
-        assert len(answers) == len(texts)
-        blocks.append([str(answer) for answer in answers])
-    return np.hstack([LexicalFeatures().fit(block).transform(block) for block in blocks])
+    texts = [str(text) for text in texts]
+    answers = None if answers is None else [str(answer) for answer in answers]
+    return LexicalBasis.fit(texts, answers).transform(texts, answers)
 
 
 def join_blocks(*blocks: np.ndarray) -> np.ndarray:

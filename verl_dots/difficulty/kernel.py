@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verl_dots.difficulty.labels import Labels, label_weights, merge_labels, pearson
+from verl_dots.difficulty.labels import RECENT, Labels, label_weights, merge_labels, pearson
 from verl_dots.difficulty.predictor import Prediction
 from verl_dots.difficulty.stacking import fit_stack, logit, side_columns
 
@@ -31,8 +31,6 @@ HALF_LIVES = (np.inf, 32.0, 8.0)
 """Candidates. Half-lives are in training steps; one is chosen at the middle bandwidth, then the bandwidth."""
 FIT_LABELS = 256
 """Parameters are chosen on this many most recent labels; all labels enter the prediction."""
-RECENT = 16.0
-"""Half-life of a label's weight in judging candidates: they are to predict for the policy of now."""
 CHUNK = 16_384
 """Questions predicted at a time: (CHUNK, K) scores of 16 MB at K = 256."""
 CONSTANT = 100.0

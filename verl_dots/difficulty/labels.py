@@ -13,6 +13,8 @@ HALF_TRIALS = 4.0
 """A label from this many rollouts counts half as much as one from infinitely many: beyond, it is questions that differ."""
 
 MERGE_HALF_LIFE = 16.0
+RECENT = 16.0
+"""Half-life in steps of a label's weight in judging candidates and in calibration: they serve the policy of now."""
 
 
 @dataclass(frozen=True)

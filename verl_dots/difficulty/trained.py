@@ -1,8 +1,9 @@
 """The trained predictor at run time: query projections computed once, one matrix product per refresh.
 
 Projections of the pool are kept as float16, in memory or, when they are large, in a temporary memory-mapped file. A refresh
-projects the reference set, attends in chunks, and lets :mod:`verl_dots.difficulty.stacking` correct the result by the labels
-of the moment and, where the file has them, by side features.
+projects the reference set, attends in chunks, and lets :mod:`verl_dots.difficulty.stacking` correct the result by the
+labels of the moment. Where there are side features, the network predicts with them and blind to them, and the labels decide
+which to believe: another model's pass rates may say much about this policy, or nothing.
 
 Shapes: N questions, D embedding dimensions, S side features, K labelled groups of Q distinct questions, h width.
 """
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from verl_dots.difficulty.attention import AttentionModel
-from verl_dots.difficulty.labels import label_weights, merge_labels, pearson
+from verl_dots.difficulty.labels import RECENT, label_weights, merge_labels, pearson
 from verl_dots.difficulty.predictor import Prediction
 from verl_dots.difficulty.stacking import fit_stack, side_columns
 
@@ -49,7 +50,8 @@ class TrainedPredictor:
         self._model = model.to(self._device).eval()
         self._vectors, self._side = vectors, side
         self._columns = side_columns(side)  # (N, C)
-        self._query = self._project()  # (N, h) float16
+        views = (False, True) if settings.side else (False,)
+        self._query = {blind: self._project(blind) for blind in views}  # (N, h) float16 each
 
     @torch.inference_mode()
     def predict(
@@ -58,37 +60,43 @@ class TrainedPredictor:
         """See :class:`verl_dots.difficulty.predictor.Predictor`."""
         labels = merge_labels(reference_index, successes, trials, age)
         seen = torch.from_numpy(labels.difficulty).float().to(self._device)  # (Q,)
-        reference = self._model.project_reference(*self._inputs(labels.index))  # (Q, h)
         own = torch.eye(len(seen), dtype=torch.bool, device=self._device)
-        query = torch.from_numpy(self._query[labels.index]).float().to(self._device)
-        held_out = self._model(query, reference, seen, own) if len(seen) > 1 else torch.zeros_like(seen)
+        held_out, logits = [], []
+        for blind, query in self._query.items():
+            reference = self._model.project_reference(*self._inputs(labels.index, blind))  # (Q, h)
+            known = torch.from_numpy(query[labels.index]).float().to(self._device)
+            # A single label has no other to attend to.
+            left_out = self._model(known, reference, seen, own) if len(seen) > 1 else torch.zeros_like(seen)
+            held_out.append(left_out.cpu().numpy())
+            logits.append(attended_logits(self._model, query, reference, seen))  # (N,)
         stack = fit_stack(
-            held_out.cpu().numpy()[:, None],
+            np.stack(held_out, axis=1),
             labels.difficulty,
-            label_weights(labels, 16.0),
+            label_weights(labels, RECENT),
             side=self._columns[labels.index],
         )
-        logits = attended_logits(self._model, self._query, reference, seen)  # (N,)
-        difficulty = stack.difficulty(logits[:, None], self._columns).astype(np.float32)
-        report = {"slope": float(stack.base_weights[0]), "offset": stack.offset}
-        report |= {f"side_{name}": float(w) for name, w in enumerate(stack.side_weights)}
+        difficulty = stack.difficulty(np.stack(logits, axis=1), self._columns).astype(np.float32)
+        report = {f"slope_{number}": float(weight) for number, weight in enumerate(stack.base_weights)}
+        report |= {"offset": stack.offset} | {f"side_{number}": float(w) for number, w in enumerate(stack.side_weights)}
         expected = pearson(stack.held_out, labels.difficulty)
         if expected is not None:
             report["expected_pearson"] = expected
         return Prediction(difficulty, stack.held_out[labels.inverse], report)
 
-    def _inputs(self, rows: np.ndarray | slice) -> tuple[Tensor, Tensor]:
+    def _inputs(self, rows: np.ndarray | slice, blind: bool) -> tuple[Tensor, Tensor]:
+        """Embeddings and side features of some rows; `blind` hides the side features."""
         vectors = torch.from_numpy(np.asarray(self._vectors[rows], dtype=np.float32))
-        return vectors.to(self._device), torch.from_numpy(np.asarray(self._side[rows])).to(self._device)
+        side = torch.from_numpy(np.asarray(self._side[rows], dtype=np.float32))
+        return vectors.to(self._device), (torch.full_like(side, torch.nan) if blind else side).to(self._device)
 
     @torch.inference_mode()
-    def _project(self) -> np.ndarray:
+    def _project(self, blind: bool) -> np.ndarray:
         """z_q of the whole pool, float16 (N, h)."""
         count, width = len(self._vectors), self._model.settings.width
         query = empty_array((count, width), np.float16)
         for start in range(0, count, PROJECT_CHUNK):
             rows = slice(start, min(start + PROJECT_CHUNK, count))
-            query[rows] = self._model.project_query(*self._inputs(rows)).half().cpu().numpy()
+            query[rows] = self._model.project_query(*self._inputs(rows, blind)).half().cpu().numpy()
         return query
 
 
@@ -101,7 +109,9 @@ def empty_array(shape: tuple[int, ...], dtype: type, limit: int = MEMORY_LIMIT) 
 
 
 @torch.inference_mode()
-def attended_logits(model: AttentionModel, query: np.ndarray, reference: Tensor, difficulty: Tensor) -> np.ndarray:
+def attended_logits(
+    model: AttentionModel, query: np.ndarray, reference: Tensor, difficulty: Tensor, chunk: int = REFRESH_CHUNK
+) -> np.ndarray:
     """The network's logits float32 (N,) for projections (N, h) float16, one matrix product in chunks.
 
     Buffers are reused from chunk to chunk; own memory is a few MB whatever N is.
@@ -109,7 +119,7 @@ def attended_logits(model: AttentionModel, query: np.ndarray, reference: Tensor,
     count, width = query.shape
     device = reference.device
     keys = (reference / math.sqrt(width)).T.contiguous()  # (h, K)
-    chunk = min(REFRESH_CHUNK, count)
+    chunk = min(chunk, count)
     rows_buffer = torch.empty(chunk, width, device=device)
     scores_buffer = torch.empty(chunk, keys.shape[1], device=device)
     logits = np.empty(count, dtype=np.float32)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from verl_dots.difficulty.attention import AttentionModel, AttentionSettings
+from verl_dots.difficulty.pass_rates import PassRates
 
 
 @dataclass(frozen=True)
@@ -36,22 +37,9 @@ class FitSettings:
     warm_up: float = 0.1
     shift: float = 2.0
     scale: tuple[float, float] = (0.7, 1.4)
+    side_dropout: float = 0.3
     patience: int = 5
     seed: int = 1
-
-
-@dataclass(frozen=True)
-class LabelTable:
-    """Pass rates of P policies on N questions, NaN where a policy was not asked."""
-
-    policies: tuple[str, ...]
-    successes: np.ndarray  # (P, N) float64
-    trials: np.ndarray  # (P, N) float64
-
-    def logits(self) -> np.ndarray:
-        """Log odds of *failure* (P, N), smoothed by half a success and half a failure; NaN where unknown."""
-        failed = self.trials - self.successes
-        return np.log((failed + 0.5) / (self.successes + 0.5))
 
 
 @dataclass
@@ -66,7 +54,7 @@ class FitResult:
 def fit(
     embedding: np.ndarray,
     side: np.ndarray,
-    labels: LabelTable,
+    labels: PassRates,
     train: np.ndarray,
     validation: np.ndarray,
     model_settings: AttentionSettings,
@@ -130,15 +118,16 @@ class _Batch:
     target: Tensor  # (B,) failure rates of the batch's policy
     reference: np.ndarray  # (K,)
     difficulty: Tensor  # (K,) what `rollouts` rollouts showed
+    blind: bool = False  # side features are hidden
 
 
 class _Data:
     """The training problem as tensors."""
 
-    def __init__(self, embedding: np.ndarray, side: np.ndarray, labels: LabelTable, settings: FitSettings) -> None:
+    def __init__(self, embedding: np.ndarray, side: np.ndarray, labels: PassRates, settings: FitSettings) -> None:
         self.embedding = torch.from_numpy(np.asarray(embedding, dtype=np.float32))
         self.side = torch.from_numpy(np.asarray(side, dtype=np.float32))
-        self.logits = labels.logits()  # (P, N)
+        self.logits = labels.failure_logits()  # (P, N)
         self.settings = settings
 
     def batches(self, questions: np.ndarray, generator: np.random.Generator) -> Iterator[_Batch]:
@@ -152,8 +141,9 @@ class _Data:
             shift = generator.uniform(-self.settings.shift, self.settings.shift)
             scale = math.exp(generator.uniform(math.log(low), math.log(high)))
             batch = self.pose(query, others, policy, shift, scale, generator)
+            blind = generator.random() < self.settings.side_dropout
             if batch is not None:
-                yield batch
+                yield replace(batch, blind=blind)
 
     def pose(self, query, others, policy, shift, scale, generator) -> _Batch | None:
         """The prediction problem of one shifted policy; None where it answered too few of these questions."""
@@ -169,10 +159,15 @@ class _Data:
             query, torch.from_numpy(failure[query]).float(), reference, torch.from_numpy(seen).float()
         )
 
+    def inputs(self, questions: np.ndarray, blind: bool = False) -> tuple[Tensor, Tensor]:
+        """Embeddings and side features of some questions; `blind` hides the side features."""
+        side = self.side[questions]
+        return self.embedding[questions], torch.full_like(side, torch.nan) if blind else side
+
     def loss(self, model: AttentionModel, batch: _Batch) -> Tensor:
         """Binary cross-entropy with the failure rates as soft labels, mean over the batch."""
-        query = model.project_query(self.embedding[batch.query], self.side[batch.query])
-        reference = model.project_reference(self.embedding[batch.reference], self.side[batch.reference])
+        query = model.project_query(*self.inputs(batch.query, batch.blind))
+        reference = model.project_reference(*self.inputs(batch.reference, batch.blind))
         return F.binary_cross_entropy_with_logits(model(query, reference, batch.difficulty), batch.target)
 
     @torch.no_grad()
@@ -180,7 +175,7 @@ class _Data:
         """Mean correlation on the validation questions over shifts of every policy; the same draws every time."""
         model.eval()
         generator = np.random.default_rng(self.settings.seed + 1)
-        query_all = model.project_query(self.embedding[validation], self.side[validation])
+        query_all = model.project_query(*self.inputs(validation))
         place = {int(question): row for row, question in enumerate(validation)}
         found = []
         for policy in range(len(self.logits)):
@@ -188,7 +183,7 @@ class _Data:
                 batch = self.pose(validation, train, policy, shift, 1.0, generator)
                 if batch is None:
                     continue
-                reference = model.project_reference(self.embedding[batch.reference], self.side[batch.reference])
+                reference = model.project_reference(*self.inputs(batch.reference))
                 rows = [place[int(question)] for question in batch.query]
                 predicted = torch.sigmoid(model(query_all[rows], reference, batch.difficulty))
                 found.append(float(np.corrcoef(predicted.numpy(), batch.target.numpy())[0, 1]))

@@ -1,0 +1,1 @@
+"""Parts of embed_questions.py: reading question files, encoding them in resumable shards."""

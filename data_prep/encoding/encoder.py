@@ -1,0 +1,139 @@
+"""Texts -> vectors by sentence-transformers, shard by shard, so that a run that was killed continues.
+
+Any model of sentence-transformers works as it is; any other language model (the paper takes Qwen2.5-Math-1.5B-Instruct) is
+read by the same library with the mean of its last hidden states over the tokens.
+
+Shapes: N texts, D dimensions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from verl_dots.files import atomic_path, one_line
+
+SHARD = 2_048
+"""Texts encoded between two files."""
+
+
+@dataclass(frozen=True)
+class EncoderSettings:
+    """What changes the vectors, and so which shards may be continued."""
+
+    model: str
+    max_length: int | None
+    dtype: str
+
+
+class Shards:
+    """The folder `X.parts` beside the output `X.safetensors`: one array per shard."""
+
+    def __init__(self, output: Path, ids: Sequence[str], settings: EncoderSettings) -> None:
+        """Open or create the folder.
+
+        Raises:
+            ValueError: it holds shards of other questions or settings.
+        """
+        self.folder = output.with_suffix(".parts")
+        self.count = -(-len(ids) // SHARD)
+        plan = {**asdict(settings), "questions": len(ids), "first": ids[0], "last": ids[-1], "shard": SHARD}
+        path = self.folder / "plan.json"
+        if path.exists():
+            found = json.loads(path.read_text(encoding="utf-8"))
+            different = [name for name in plan if found.get(name) != plan[name]]
+            if different:
+                name = different[0]
+                raise ValueError(
+                    f"{str(self.folder)!r} holds vectors made with {name} {found.get(name)!r}, not {plan[name]!r}: "
+                    "repeat that command to finish them, or remove the folder"
+                )
+        else:
+            with atomic_path(path) as temporary:
+                temporary.write_text(json.dumps(plan, indent=2) + "\n", encoding="utf-8")
+
+    def path(self, number: int) -> Path:
+        """File of a shard."""
+        return self.folder / f"shard-{number:06d}.npy"
+
+    def missing(self) -> list[int]:
+        """Shards that are not there yet."""
+        return [number for number in range(self.count) if not self.path(number).exists()]
+
+    def write(self, number: int, vectors: np.ndarray) -> None:
+        """Write one shard, whole or not at all."""
+        with atomic_path(self.path(number)) as temporary:
+            np.save(temporary, vectors, allow_pickle=False)
+
+    def read(self) -> np.ndarray:
+        """All vectors, float16 (N, D)."""
+        return np.concatenate([np.load(self.path(number), allow_pickle=False) for number in range(self.count)])
+
+    def remove(self) -> None:
+        """Delete the folder, once the output is written."""
+        shutil.rmtree(self.folder)
+
+
+def encode(
+    texts: Sequence[str], shards: Shards, settings: EncoderSettings, *, batch_size: int, devices: Sequence[str]
+) -> np.ndarray:
+    """Vectors of unit length, float16 (N, D), of texts, cut to the model's `max_length` tokens.
+
+    Raises:
+        ValueError: the model cannot be loaded.
+    """
+    missing = shards.missing()
+    if missing:
+        model = _load(settings, devices)
+        with _pool(model, devices) as pool, tqdm(total=len(texts), desc="questions", disable=None) as bar:
+            bar.update(len(texts) - sum(len(texts[number * SHARD : (number + 1) * SHARD]) for number in missing))
+            for number in missing:
+                chunk = list(texts[number * SHARD : (number + 1) * SHARD])
+                vectors = model.encode(
+                    chunk, batch_size=batch_size, normalize_embeddings=True, show_progress_bar=False, pool=pool
+                )
+                shards.write(number, np.asarray(vectors, dtype=np.float16))
+                bar.update(len(chunk))
+    return shards.read()
+
+
+def _load(settings: EncoderSettings, devices: Sequence[str]):
+    """The model on the first device, with padding and length settled."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    for name in ("sentence_transformers", "transformers", "httpx"):  # the error itself is shown, the retries are not
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        model = SentenceTransformer(
+            settings.model, device=devices[0], model_kwargs={"torch_dtype": getattr(torch, settings.dtype)}
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ValueError(f"--model {settings.model!r} cannot be loaded: {one_line(error)}") from error
+    if settings.max_length is not None:
+        model.max_seq_length = settings.max_length
+    tokenizer = model.tokenizer
+    if getattr(tokenizer, "pad_token", "") is None:  # causal models often have none; padding is masked in the mean
+        tokenizer.pad_token = tokenizer.eos_token
+    return model
+
+
+@contextlib.contextmanager
+def _pool(model, devices: Sequence[str]) -> Iterator[dict | None]:
+    """One process per device where there are several."""
+    if len(devices) == 1:
+        yield None
+        return
+    pool = model.start_multi_process_pool(list(devices))
+    try:
+        yield pool
+    finally:
+        model.stop_multi_process_pool(pool)
