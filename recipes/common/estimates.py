@@ -1,4 +1,4 @@
-"""GPU memory, host memory and hours of a run, by arithmetic from verl's configuration: no GPU, no weights.
+"""GPU memory and hours of a run, by arithmetic from verl's configuration: no GPU, no weights.
 
 What is left out (fragmentation, CUDA contexts, NCCL buffers, attention workspaces) is covered by `RESERVE` only, so read the
 numbers as a check for gross mistakes. Units: bytes are decimal (1 GB = 1e9), as on a GPU's label.
@@ -14,8 +14,6 @@ from omegaconf import DictConfig
 GB = 1e9
 RESERVE = 4 * GB
 """CUDA context, NCCL, cuBLAS and fragmentation of the two engines on one GPU."""
-BYTES_PER_STORED_TOKEN = 64
-"""Host memory of a token in verl's row store, measured: token ids, masks, positions, log-probs, advantages."""
 TRAINING_SHARE = 0.5
 """Rollouts take .46 to .54 of a step on GPUs."""
 UTILISATION = 0.35
@@ -129,11 +127,6 @@ def gpu_memory(config: DictConfig, shape: ModelShape, gpu_bytes: float) -> GpuMe
         },
         kv_sequences=cache * rollout.tensor_model_parallel_size / (shape.kv_bytes_per_token * length),
     )
-
-
-def stored_rows(config: DictConfig, replay_groups: int, reference_groups: int) -> int:
-    """Most rows in verl's store at once: the batch, the replay and the reference rollouts, one row a rollout."""
-    return (config.data.train_batch_size + replay_groups + reference_groups) * config.actor_rollout_ref.rollout.n
 
 
 def hours(config: DictConfig, shape: ModelShape, steps: int, response_length: float, peak_flops: float) -> float:

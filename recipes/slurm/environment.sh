@@ -1,8 +1,10 @@
 # shellcheck shell=bash
 # Sourced by the scripts of a job's steps: the user's environment on this node, and `supervise`, which runs a command in it.
 
+ADDRESS=$RAY_ADDRESS
 # shellcheck disable=SC1090
 [[ -z ${SETUP:-} ]] || source "$SETUP"
+export RAY_ADDRESS=$ADDRESS # whatever SETUP says
 if [[ -z ${CONTAINER:-} && -n ${VENV:-} && -f $VENV/bin/activate ]]; then
     source "$VENV/bin/activate"
 fi

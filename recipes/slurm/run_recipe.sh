@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
 # The recipe of a job, in a step of verl_dots.sbatch:  run_recipe.sh RECIPE [verl overrides]
 set -euo pipefail
-ADDRESS=$RAY_ADDRESS
 source recipes/slurm/environment.sh
-export RAY_ADDRESS=$ADDRESS # whatever SETUP says
 supervise python recipes/slurm/wait_for_nodes.py "$NNODES"
 supervise bash "$@"

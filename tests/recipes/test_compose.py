@@ -40,24 +40,26 @@ def composed(recipe, method, preset):
 
 @functools.cache
 def _composed(words):
-    from recipes.common import dry_run
+    from verl_dots.integration import doctor_config
 
-    return dry_run.composed(words)
+    return doctor_config.composed(words)
 
 
 @pytest.mark.parametrize(("recipe", "method", "preset"), CASES)
 def test_it_composes_and_verl_and_we_accept_it(recipe, method, preset):
-    from recipes.common import dry_run, estimates
+    from recipes.common.dry_run import check_memory
+    from verl_dots.diagnosis import batch
+    from verl_dots.integration import doctor_config
 
     config = copy.deepcopy(composed(recipe, method, preset))
-    dots = dry_run.validate(config)
+    findings, dots = doctor_config.check_dots(config)
     assert (dots is not None) == (method in ("dots", "rr", "dots_rr"))
     if dots is not None:
         assert (dots.selection.enable, dots.replay.enable) == (method != "rr", method != "dots")
-    assert list(dry_run.batch_mistakes(config, dots)) == []
-    shape = estimates.model_shape(config.actor_rollout_ref.model.path)
-    memory = estimates.gpu_memory(config, shape, 80e9)
-    assert list(dry_run.memory_mistakes(config, shape, memory, 80e9)) == []
+        assert [finding.level for finding in findings] == ["ok"]
+    shape = doctor_config.batch_shape(config)
+    findings = [*doctor_config.check_verl(config), *batch.check_batch(shape), *check_memory(config, 80e9)]
+    assert [finding for finding in findings if finding.level != "ok"] == []
 
 
 # What METHOD may change: the trainer, the loss that corrects for replayed rollouts, verl's filter, and our own block.

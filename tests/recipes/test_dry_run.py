@@ -1,28 +1,20 @@
-"""What a dry run finds, and its arithmetic against published sizes."""
+"""The estimates against published sizes, and what a dry run says."""
 
 import json
 
 import pytest
 from omegaconf import OmegaConf
 
+from tests.recipes.scripts import overrides
+
 pytestmark = pytest.mark.verl
 
 CONFIG = """
-data:
-  train_files: none.parquet
-  val_files: [none.parquet]
-  train_batch_size: 512
-  max_prompt_length: 1024
-  max_response_length: 3072
-trainer: {nnodes: 1, n_gpus_per_node: 8}
-transfer_queue: {backend: {SimpleStorage: {total_storage_size: 100000}}}
-reward: {custom_reward_function: {path: "pkg://verl_dots.rewards"}}
+data: {train_batch_size: 512, max_prompt_length: 1024, max_response_length: 3072}
+trainer: {nnodes: 1, n_gpus_per_node: 8, total_training_steps: 60}
 actor_rollout_ref:
   model: {path: Qwen/Qwen2.5-Math-7B}
-  actor:
-    ppo_mini_batch_size: 64
-    ppo_max_token_len_per_gpu: 11264
-    fsdp_config: {param_offload: false, optimizer_offload: false}
+  actor: {ppo_max_token_len_per_gpu: 11264, fsdp_config: {param_offload: false, optimizer_offload: false}}
   rollout: {n: 8, tensor_model_parallel_size: 1, gpu_memory_utilization: 0.7}
 """
 
@@ -72,68 +64,66 @@ def test_memory_of_seven_billion_on_eight_gpus():
     assert rollout["engine weights"] + rollout["KV cache and engine"] == pytest.approx(0.7 * 80e9)
 
 
-BATCH = [
-    ({"data__train_batch_size": 500}, "data.train_batch_size=500 is no multiple of actor.ppo_mini_batch_size=64"),
-    ({"trainer__n_gpus_per_node": 6}, "rows do not divide among 6 GPUs"),
-    ({"actor_rollout_ref__rollout__tensor_model_parallel_size": 3}, "tensor_model_parallel_size=3 does not divide 8 GPUs"),
-    ({"actor_rollout_ref__rollout__n": 1}, "rollout.n=1: a group needs 2 rollouts or more"),
-    ({"transfer_queue__backend__SimpleStorage__total_storage_size": 4000}, "total_storage_size=4000 rows"),
+DOES_NOT_FIT = [
+    ({}, 40e9, "during rollouts about 43 of 40 GB"),
+    ({"data__max_response_length": 4096}, 80e9, "prompt and response take 5120 positions, the model has 4096"),
+    ({"actor_rollout_ref__rollout__gpu_memory_utilization": 0.1}, 80e9, "holds 0 sequences of 4096 tokens"),
+    ({"actor_rollout_ref__actor__ppo_max_token_len_per_gpu": 65536}, 80e9, "during the update about"),
+    ({"actor_rollout_ref__model__path": "/no/model"}, 80e9, "/no/model: no configuration of a decoder there"),
 ]
 
 
-@pytest.mark.parametrize(("changed", "line"), BATCH)
-def test_batches_that_do_not_divide(changed, line):
-    from recipes.common.dry_run import batch_mistakes
-
-    found = list(batch_mistakes(config(**changed), None))
-    assert len(found) == 1 and line in found[0]
-
-
-def test_what_the_replay_needs_of_the_store():
-    from recipes.common.dry_run import batch_mistakes
-    from verl_dots.config import DotsConfig
-
-    dots = DotsConfig.from_mapping({"replay": {"capacity": 15_000}}).resolve(512)
-    assert "batch, replay and reference set take 124096" in next(iter(batch_mistakes(config(), dots)))
-
-
-MEMORY = [
-    ({}, 40e9, "GB during rollouts do not fit a GPU of 40 GB"),
-    ({"data__max_response_length": 4096}, 80e9, "prompt and response of 5120 tokens, and the model has 4096 positions"),
-    ({"actor_rollout_ref__rollout__gpu_memory_utilization": 0.1}, 80e9, "the KV cache does not hold one full sequence"),
-    ({"actor_rollout_ref__actor__ppo_max_token_len_per_gpu": 65536}, 80e9, "during the update do not fit"),
-]
-
-
-@pytest.mark.parametrize(("changed", "gpu", "line"), MEMORY)
+@pytest.mark.parametrize(("changed", "gpu", "line"), DOES_NOT_FIT)
 def test_what_does_not_fit(changed, gpu, line):
-    from recipes.common.dry_run import memory_mistakes
-    from recipes.common.estimates import KNOWN, gpu_memory
+    from recipes.common.dry_run import check_memory
 
-    made, shape = config(**changed), KNOWN["Qwen2.5-Math-7B"]
-    found = list(memory_mistakes(made, shape, gpu_memory(made, shape, gpu), gpu))
-    assert any(line in mistake for mistake in found), found
+    wrong = [finding for finding in check_memory(config(**changed), gpu) if finding.level == "fail"]
+    assert len(wrong) == 1 and line in wrong[0].message
 
 
-def test_files_and_questions(tmp_path):
-    import pyarrow
-    import pyarrow.parquet
+def test_what_fits():
+    from recipes.common.dry_run import check_memory
 
-    from recipes.common.dry_run import missing_files, question_counts
-
-    assert [line.split(":")[0] for line in missing_files(config())] == ["data.train_files", "data.val_files"]
-    path = str(tmp_path / "few.parquet")
-    pyarrow.parquet.write_table(pyarrow.table({"prompt": ["a", "b"]}), path)
-    made = config(data__train_files=path, data__val_files=[path])
-    assert list(missing_files(made)) == []
-    assert list(question_counts(made)) == ["data.train_batch_size=512, and data.train_files hold 2 questions"]
+    assert {finding.level for finding in check_memory(config(), 80e9)} == {"ok"}
 
 
-def test_a_wrong_override_is_one_line_and_exit_code_2(capsys):
+def test_twice_the_gpus_take_half_the_hours():
+    from recipes.common.estimates import KNOWN, hours
+
+    shape = KNOWN["Qwen2.5-3B"]
+    one, two = (hours(config(trainer__nnodes=nodes), shape, 60, 1000, 989e12) for nodes in (1, 2))
+    assert one == pytest.approx(2 * two)
+
+
+def test_configuration_to_stdout_findings_to_stderr(tmp_path, capsys):
+    """The data sets are not here, so doctor's exit code is 1."""
     from recipes.common.dry_run import main
 
-    assert main(["data.train_batch_sise=3"]) == 2
+    files = f"data.train_files={tmp_path}/none.parquet"
+    assert main(overrides("run_qwen2_5_math_7b_deepscaler_fsdp.sh", "dots_rr", "paper", files)) == 1
     captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("dry run: error: ") and captured.err.count("\n") == 1
-    assert "train_batch_sise" in captured.err
+    written = OmegaConf.create(captured.out)
+    assert (written.trainer.v1.trainer_mode, written.dots.reference.size) == ("dots", 256)
+    assert "DOTS and RR active, loss dots_behaviour" in captured.err
+    assert "none.parquet: no such file" in captured.err
+    assert "60 steps of plain GRPO take about" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "line"),
+    [
+        (["data.train_batch_sise=3"], {}, "the configuration does not compose: Could not override 'data.train_batch_sise'"),
+        ([], {"GPU_MEMORY_GB": "many"}, "GPU_MEMORY_GB=many is not allowed: use a number above 0"),
+    ],
+)
+def test_a_mistake_is_one_line(words, variables, line, monkeypatch, capsys):
+    from recipes.common.dry_run import main
+    from verl_dots.files import run_cli
+
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        run_cli(main, words)
+    captured = capsys.readouterr()
+    assert (ended.value.code, captured.out, captured.err.count("\n")) == (2, "", 1)
+    assert line in captured.err
