@@ -108,7 +108,7 @@ def _draw_heat_maps(part: Figure, table: QuestionTable) -> None:
     trials = int(np.median(table.trials))
     levels = trials + 1 if trials <= 16 else 11
     row = part.subplots(1, 2, sharey=True)
-    mesh = None
+    meshes = []
     for axes, source in zip(row, ("selected", "explored"), strict=True):
         chosen = table.of_source(source)
         axes.set(title=source, xlabel="steps", ylim=(-0.5 / (levels - 1), 1 + 0.5 / (levels - 1)))
@@ -116,10 +116,13 @@ def _draw_heat_maps(part: Figure, table: QuestionTable) -> None:
         if not chosen.any():
             axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center", color=GREY)
             continue
-        mesh = _draw_heat_map(axes, table.step[chosen], table.difficulty[chosen], levels)
+        meshes.append(_draw_heat_map(axes, table.step[chosen], table.difficulty[chosen], levels))
     row[0].set_ylabel("observed difficulty")
-    if mesh is not None:
-        bar = part.colorbar(mesh, ax=list(row), pad=0.01, aspect=25)
+    if meshes:
+        most = max(np.percentile(np.asarray(mesh.get_array()), 99) for mesh in meshes)
+        for mesh in meshes:
+            mesh.set_clim(0, max(0.05, most))
+        bar = part.colorbar(meshes[0], ax=list(row), pad=0.01, aspect=25)
         bar.ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         bar.outline.set_visible(False)
 
@@ -138,7 +141,7 @@ def _draw_heat_map(axes: Axes, step: np.ndarray, difficulty: np.ndarray, levels:
     share = groups / np.maximum(total, 1)
     half = 0.5 / (levels - 1)
     rows = np.append(centres - half, 1 + half)
-    mesh = axes.pcolormesh(edges, rows, share, cmap=SEQUENTIAL, vmin=0, vmax=0.5, rasterized=True)
+    mesh = axes.pcolormesh(edges, rows, share, cmap=SEQUENTIAL, rasterized=True)
     mean = np.bincount(column, weights=difficulty, minlength=columns) / np.maximum(total, 1)
     middle = (edges[1:] + edges[:-1]) / 2
     axes.plot(middle[total > 0], mean[total > 0], color="white", linewidth=1.4)

@@ -102,9 +102,9 @@ def seconds_picture(comparison: Comparison, looks: dict[str, Look]) -> Picture:
             draw_noisy(lines, series, looks[item.run.name])
     lines.set(xlabel="steps", ylabel="tokens per step")
     lines.yaxis.set_major_formatter(EngFormatter(sep=""))
-    lines.set_ylim(bottom=0)
+    lines.set_ylim(0, 1.35 * lines.get_ylim()[1])  # room for the legend
     if lines.lines:
-        lines.legend(loc="best")
+        lines.legend(loc="upper right", ncols=4)
     else:
         lines.text(0.5, 0.5, "not logged", transform=lines.transAxes, ha="center", color=GREY)
     caption = (

@@ -36,7 +36,7 @@ table { border-collapse: collapse; font-size: .88rem; width: 100%; font-variant-
 th, td { text-align: right; padding: .32rem .6rem; border-bottom: 1px solid #e5e5e5; vertical-align: top; }
 th { font-weight: 600; color: #444; border-bottom: 2px solid #bbb; vertical-align: bottom; }
 th:first-child, td:first-child, .left { text-align: left; }
-td.words { text-align: left; max-width: 28rem; overflow-wrap: anywhere; }
+td.words { text-align: left; min-width: 6rem; max-width: 28rem; overflow-wrap: anywhere; }
 figure { margin: .6rem 0 0; }
 figure img { width: 100%; height: auto; display: block; }
 figcaption, .note { font-size: .86rem; color: #555; margin-top: .4rem; max-width: 50rem; }
@@ -171,7 +171,7 @@ def _reduction_rows(verdict: Verdict, comparison: Comparison) -> list[list[str]]
 
 
 def _runs_table(comparison: Comparison) -> str:
-    head = ["run", "steps", "accuracy first", "last", "best", "hours", "s per step", "generated tokens", "informative"]
+    head = ["run", "steps", "accuracy first", "last", "best", "time", "s per step", "generated tokens", "informative"]
     rows = [_run_row(item) for item in comparison.runs]
     sources = ", ".join(comparison.sources)
     what = f"Accuracy: val-core mean@k, {sources}." if sources else "No validation was logged."
@@ -188,7 +188,7 @@ def _run_row(item: Progress) -> list[str]:
         _text(item.run.name),
         str(item.run.last_step),
         *(text.number(float(value)) if len(values) else text.NOTHING for value in _first_last_best(values)),
-        text.number(None if last is None else last / 3600, 2),
+        text.duration(last),
         text.number(None if last is None else last / max(1, int(total.steps[-1])), 1),
         text.count(float(tokens.values[-1]) if len(tokens) else None),
         text.share(float(informative.mean()) if len(informative) else None),

@@ -145,9 +145,12 @@ def _read_hydra(folder: Path) -> tuple[dict[str, str], int | None]:
 
 
 def _name(path: Path) -> str:
-    """The last part of a path that says something."""
+    """The last part of a path that says something; `dots` may be our folder in verl's, or a run of METHOD=dots."""
     path = path.resolve()
-    while path.name in ("checkpoints", "metrics", "verl_metrics", "dots") and path.parent != path:
+    while path.parent != path and (
+        path.name in ("checkpoints", "metrics", "verl_metrics")
+        or (path.name == "dots" and (path.parent.name == "checkpoints" or (path / "questions").is_dir()))
+    ):
         path = path.parent
     return path.name
 
