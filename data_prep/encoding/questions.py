@@ -87,7 +87,7 @@ def _numbers(frame: pd.DataFrame, name: str, path: Path) -> np.ndarray:
     values = frame[outer]
     if inner:
         values = pd.Series([value.get(inner) if isinstance(value, Mapping) else None for value in values])
-    numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64)
+    numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, copy=True)
     text = [value for value, number in zip(values, numbers, strict=True) if isinstance(value, str) and number != number]
     if text:
         raise ValueError(f"--side {name}: {text[0]!r} in {str(path)!r} is not a number")

@@ -23,9 +23,11 @@ import torch
 from verl_dots.difficulty.attention import AttentionModel, AttentionSettings
 from verl_dots.difficulty.checkpoint import load_checkpoint, save_checkpoint
 from verl_dots.difficulty.observations import ObservationLog, QuestionLog, read_observations
+from verl_dots.difficulty.pass_rates import read_pass_rates
 from verl_dots.embeddings import EmbeddingTable, write_embeddings
 from verl_dots.files import read_parquet
 from verl_dots.integration import saved
+from verl_dots.reporting.runs import read_runs
 from verl_dots.runlog import MetricsLog, read_metrics
 from verl_dots.types import Observation, question_id
 
@@ -79,6 +81,8 @@ def write_good(folder: Path) -> None:
         for i in range(40)
     ]
     pd.DataFrame(rows).to_parquet(folder / "questions.parquet")
+    labels = {"question_id": IDS, "policy": ["a", "b"] * 20, "successes": np.arange(40) % 9, "trials": 8}
+    pd.DataFrame(labels).to_parquet(folder / "labels.parquet")
     log = ObservationLog()
     log.append(Observation(IDS[i], 1 + i // 4, "selected", i % 9, 8, None if i < 8 else i / 40) for i in range(40))
     log.to_parquet(folder / "observations.parquet")
@@ -121,6 +125,14 @@ def open_questions(folder: Path) -> None:
     read_parquet(folder / "questions.parquet", ["prompt", "data_source", "reward_model", "extra_info"])
 
 
+def open_labels(folder: Path) -> None:
+    read_pass_rates([folder / "labels.parquet"])
+
+
+def open_report(folder: Path) -> None:
+    read_runs([str(folder / "metrics.jsonl")])
+
+
 def open_observations(folder: Path) -> None:
     ObservationLog.from_parquet(folder / "observations.parquet")
 
@@ -149,6 +161,8 @@ READERS: list[tuple[Callable[[Path], None], str]] = [
     (open_predictor, "predictor.safetensors"),
     (open_predictor, "predictor.json"),
     (open_questions, "questions.parquet"),
+    (open_labels, "labels.parquet"),
+    (open_report, "metrics.jsonl"),
     (open_observations, "observations.parquet"),
     (open_question_log, "observations.parquet"),
     (open_metrics, "metrics.jsonl"),
