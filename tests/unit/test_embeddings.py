@@ -143,3 +143,11 @@ def test_side_features_come_back_with_their_gaps(tmp_path):
 def test_without_side_features_there_are_none(path):
     table = EmbeddingTable.open(path)
     assert table.side_names == () and table.side.shape == (50, 0)
+
+
+def test_a_file_that_is_replaced_while_it_is_open_changes_nothing(path):
+    table = EmbeddingTable.open(path)
+    before = table.rows(IDS)
+    write_embeddings(path, IDS[:10], vectors(10) + 1, model="another")
+    np.testing.assert_array_equal(table.rows(IDS), before)
+    assert len(EmbeddingTable.open(path)) == 10
