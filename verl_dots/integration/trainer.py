@@ -135,7 +135,8 @@ class DotsTrainer(BehaviourLogProbs, PPOTrainerSync):
             tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
         tu.assign_non_tensor_stack(batch, rows.OCCURRENCE, [draw.occurrence for draw in draws])
         uids = [str(uid) for uid in batch["uid"]]
-        self.now.submitted(uids, draws, None if self.pool is None else self.pool.predictions(draws))
+        predictions = [None] * len(draws) if self.pool is None else self.pool.predictions(draws)
+        self.now.submitted(uids, draws, predictions)
         return self._submit_batch_to_rollout(batch)
 
     def _add_prompts_to_generate(self, num_prompts: int) -> int:
