@@ -30,7 +30,7 @@ JOIN=(
     '~ray_kwargs.ray_init.resources' '~ray_kwargs.ray_init._temp_dir' '~ray_kwargs.ray_init.include_dashboard'
     '~ray_kwargs.ray_init.object_store_memory'
 )
-SHORT=(trainer.val_before_train=False data.val_max_samples=16)
+SHORT=(trainer.val_before_train=False data.val_max_samples=16 'trainer.logger=[console]')
 export RAY_ARGS='--resources={"NPU":1} --object-store-memory=200000000' SETUP=recipes/common/cpu_env.sh
 export METHOD=dots_rr TEST_FREQ=-1
 
@@ -85,7 +85,7 @@ resumes() {
 nodes() {
     STEPS=3 SAVE_FREQ=3 submit nodes --nodes=2 --time=20 -- trainer.nnodes=2 || return 1
     check nodes 3 1
-    grep -q "Ray has 2 nodes" "$DIR/nodes.log"
+    grep -q "Ray has 2 of 2 nodes" "$DIR/nodes.log"
 }
 
 PASSED=0 FAILED=0

@@ -151,8 +151,9 @@ TRAINER=(
     trainer.logger="$LOGGER"
     trainer.project_name="$PROJECT"
     trainer.experiment_name="${RECIPE#run_}_${METHOD}_${PRESET}_seed$SEED"
-    # A cluster that is running already (RAY_ADDRESS) has its own environment: its workers are told to load the plugin too.
+    # A cluster that is running already (RAY_ADDRESS) has an environment of its own: its workers are told.
     "+ray_kwargs.ray_init.runtime_env.env_vars.VERL_USE_EXTERNAL_MODULES='$VERL_USE_EXTERNAL_MODULES'"
+    "+ray_kwargs.ray_init.runtime_env.env_vars.VERL_FILE_LOGGER_PATH='$VERL_FILE_LOGGER_PATH'"
     hydra.run.dir="$OUT/hydra"
 )
 OVERRIDES=("${DATA[@]}" "${MODEL[@]}" "${ACTOR[@]}" "${ROLLOUT[@]}" "${ALGORITHM[@]}" "${TRAINER[@]}" "${DOTS[@]}" "$@")

@@ -8,11 +8,14 @@ DIR=/tmp/ray-$SLURM_JOB_ID-$SLURMD_NODENAME # short: the path of Ray's sockets m
 read -ra EXTRA <<<"${RAY_ARGS:-}"
 COMMON=(
     --temp-dir="$DIR" --num-cpus="${SLURM_CPUS_ON_NODE:-1}" --num-gpus="${SLURM_GPUS_ON_NODE:-0}"
-    --dashboard-agent-listen-port=0 --disable-usage-stats --block
+    --min-worker-port=0 --max-worker-port=0 --dashboard-agent-listen-port=0 --disable-usage-stats --block
 )
 case $1 in
 head)
-    WHERE=(--head --node-ip-address="$HEAD_IP" --port="$RAY_PORT" --ray-client-server-port=$((RAY_PORT + 1)) --include-dashboard=false)
+    WHERE=(
+        --head --node-ip-address="$HEAD_IP" --port="$RAY_PORT" --ray-client-server-port=$((RAY_PORT + 1))
+        --dashboard-port=$((RAY_PORT + 2)) --include-dashboard=false
+    )
     ;;
 worker) WHERE=(--address="$RAY_ADDRESS") ;;
 esac

@@ -3,4 +3,5 @@
 set -euo pipefail
 source recipes/slurm/environment.sh
 supervise python recipes/slurm/wait_for_nodes.py "$NNODES"
+[[ -z $ASKED ]] || exit 0
 supervise bash "$@"

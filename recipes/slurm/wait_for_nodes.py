@@ -1,22 +1,30 @@
 """Wait until the Ray cluster at RAY_ADDRESS has all its nodes:  python recipes/slurm/wait_for_nodes.py NODES [SECONDS]"""
 
 import os
+import socket
 import sys
 import time
 
 import ray
 
 
+def answers(address: str) -> bool:
+    """Whether the head listens; Ray's client ends its process when it asks too early for too long."""
+    host, port = address.rsplit(":", 1)
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
 def nodes_up(address: str) -> int:
     """Nodes that are alive; 0 while the head does not answer yet."""
-    try:
+    if not ray.is_initialized():
+        if not answers(address):
+            return 0
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, RuntimeError):
-        return 0
-    try:
-        return sum(node["Alive"] for node in ray.nodes())
-    finally:
-        ray.shutdown()
+    return sum(node["Alive"] for node in ray.nodes())
 
 
 def main(nodes: int, seconds: float = 300.0) -> int:
@@ -26,7 +34,7 @@ def main(nodes: int, seconds: float = 300.0) -> int:
             print(f"wait_for_nodes.py: error: {up} of {nodes} nodes at {address} after {seconds:.0f} s", file=sys.stderr)
             return 1
         time.sleep(1)
-    print(f"Ray has {up} nodes", flush=True)
+    print(f"Ray has {up} of {nodes} nodes", flush=True)
     return 0
 
 
