@@ -24,7 +24,7 @@ REQUIRES = [
 ]
 EXTRAS = {
     # What verl's V1 trainer needs at run time and does not install itself, for the CPU path (verl_dots/cpu).
-    "cpu": ["pyzmq", "msgspec", "fastapi", "uvicorn", "cachetools", "tensorboard"],
+    "cpu": ["pyzmq", "msgspec", "fastapi", "uvicorn", "cachetools", "psutil", "tensorboard"],
     "vllm": ["verl[vllm,fsdp]>=0.9.1,<0.10"],  # rollouts on GPUs
     "embed": ["sentence-transformers>=3.0"],  # data_prep/embed_questions.py
     "dev": [
