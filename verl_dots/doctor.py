@@ -48,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     findings = []
     for title, found in sections:
+        if not found:
+            continue
         console.print(f"[bold]{title}[/bold]")
         show(found, console)
         findings += found

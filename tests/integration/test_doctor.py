@@ -179,7 +179,7 @@ def test_embeddings_of_other_questions(capsys, works, tmp_path):
     ("overrides", "message"),
     [
         (["data.train_batch_sice=3"], "Could not override 'data.train_batch_sice'"),
-        (["+dots=defualt"], "could not be found"),
+        (["+dots=defualt"], "could not find 'dots/defualt'"),
         (["trainer.project_name=${nowhere}"], "the configuration does not compose"),
     ],
 )
@@ -209,13 +209,23 @@ def test_a_plugin_that_only_the_workers_lack(works):
     assert "-> install verl-dots in that environment, and export VERL_USE_EXTERNAL_MODULES=" in done.stdout
 
 
-def test_a_plugin_missing_here_and_a_ray_that_does_not_answer(works):
+@pytest.mark.parametrize(
+    ("platform", "message"),
+    [("cuda", "losses are registered (VERL_USE_EXTERNAL_PLUGINS=none)"), ("cpu", "Unknown platform 'cpu'")],
+)
+def test_a_plugin_missing_here(works, platform, message):
     without = {"VERL_USE_EXTERNAL_PLUGINS": "none", "VERL_USE_EXTERNAL_MODULES": ""}
-    done = command(*OVERLAY, *works, "--ray-timeout", "0.5", **without)
+    done = command(*OVERLAY, *works, "--config-only", VERL_PLATFORM=platform, **without)
     assert done.returncode == 1, done.stdout + done.stderr
-    failures = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
-    assert "plugin here" in failures[0] and "VERL_USE_EXTERNAL_PLUGINS=none" in failures[0]
-    assert "no fresh worker answered within 0.5 s" in failures[1]
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
+    assert "plugin here" in line and message in line
+
+
+def test_a_ray_that_does_not_answer_is_not_waited_for(works):
+    done = command(*OVERLAY, *works, "--ray-timeout", "0.5")
+    assert done.returncode == 1, done.stdout + done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
+    assert "no fresh worker answered within 0.5 s" in line
 
 
 def test_a_mistake_of_the_command_is_one_line_and_exit_code_2(tmp_path):

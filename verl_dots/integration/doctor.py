@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from verl_dots.config import DotsConfig
 from verl_dots.diagnosis import batch, questions, resources
-from verl_dots.diagnosis.finding import Finding
+from verl_dots.diagnosis.finding import Finding, failed
 from verl_dots.diagnosis.resources import Node, Stored
 from verl_dots.integration import doctor_config, doctor_data, doctor_ray, doctor_versions
 
@@ -29,7 +29,7 @@ def examine(
     Args:
         overrides: Hydra's, as for `python -m verl.trainer.main_ppo`.
         config_path, config_name: as for verl's command line.
-        config_only: neither start Ray nor look at this machine's packages.
+        config_only: neither start Ray nor compare versions.
         ray_timeout_s: for Ray and its fresh workers.
 
     Yields:
@@ -39,11 +39,11 @@ def examine(
         ValueError: the configuration does not compose.
     """
     config = doctor_config.composed(overrides, config_path, config_name)
-    if not config_only:
-        found = doctor_versions.check_versions(config)
-        if doctor_config.uses_dots(config):
-            found += doctor_versions.check_plugin_here(config)
-        yield "Software", found
+    needs_plugin = doctor_config.uses_dots(config) or os.environ.get("VERL_PLATFORM") == "cpu"
+    found = doctor_versions.check_plugin_here() if needs_plugin else []
+    yield "Software", [*([] if config_only else doctor_versions.check_versions(config)), *found]
+    if failed(found):
+        return  # nothing after this would say more than that
     findings, dots = doctor_config.check_dots(config)
     yield "Configuration", [*findings, *doctor_config.check_verl(config), *doctor_config.check_files(config)]
     yield from _examine_sizes(config, dots, config_only, ray_timeout_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from dataclasses import dataclass
+from pathlib import Path
 
 import datasets
 from omegaconf import DictConfig, OmegaConf
@@ -27,8 +28,11 @@ def read_questions(config: DictConfig) -> tuple[list[Finding], Questions | None]
     if OmegaConf.select(config, "data.custom_cls.path"):
         message = f"data.custom_cls.path={config.data.custom_cls.path}: questions not read, your own class does that"
         return [warn("questions", message)], None
+    files = doctor_config.paths(config.data.train_files)
+    if not all("://" in path or Path(path).expanduser().exists() for path in files):
+        return [], None  # `check_files` has named it
     try:
-        frame = _load(doctor_config.paths(config.data.train_files))
+        frame = _load(files)
         prompt_key = config.data.get("prompt_key", "prompt")
         if prompt_key not in frame.column_names:
             raise ValueError(f"data.train_files have no column {prompt_key!r} (they have {', '.join(frame.column_names)})")

@@ -98,7 +98,7 @@ def _understand(answer: dict[str, Any]) -> tuple[list[Finding], Cluster | None]:
         findings += doctor_versions.judge_plugin(
             f"plugin on {worker['node']}", worker["trainer"], worker["losses"], worker["reason"]
         )
-    return findings + _compare_versions(cluster)
+    return findings + _compare_versions(cluster), cluster
 
 
 def _compare_versions(cluster: Cluster) -> list[Finding]:

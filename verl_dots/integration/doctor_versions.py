@@ -18,6 +18,7 @@ from verl_dots.integration import check, compat
 PLUGIN = "verl_dots.integration.plugin"
 _BASE = ("torch", "transformers", "ray", "tensordict", "numpy", "pyarrow")
 _ENGINES = ("vllm", "sglang")
+_REMEDY = f"install verl-dots in that environment, and export VERL_USE_EXTERNAL_MODULES={PLUGIN}, which fails loudly"
 
 
 def version(package: str) -> str | None:
@@ -94,18 +95,19 @@ def _check_attention(config: DictConfig) -> list[Finding]:
     return [ok("versions", f"flash-attn {found}")]
 
 
-def check_plugin_here(config: DictConfig) -> list[Finding]:
+def check_plugin_here() -> list[Finding]:
     """Did `import verl` load our plugin in this process, as it will on the driver."""
-    import verl  # noqa: F401
-    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
-    from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
-
-    return judge_plugin(
-        "plugin here",
-        check.TRAINER_MODE in TRAINER_REGISTRY,
-        {check.DECOUPLED, check.BEHAVIOUR} <= set(POLICY_LOSS_REGISTRY),
-        reason_absent(),
-    )
+    topic = "plugin here"
+    try:
+        importlib.import_module("verl")
+        trainers = importlib.import_module("verl.trainer.ppo.v1.trainer_base").TRAINER_REGISTRY
+        losses = importlib.import_module("verl.trainer.ppo.core_algos").POLICY_LOSS_REGISTRY
+    except Exception as error:  # noqa: BLE001  an environment may be broken in any way; a person must see how
+        # On a CPU this is how a missing plugin shows: it is the plugin that registers the platform.
+        message = f"verl does not import: {type(error).__name__}: {one_line(error)}"
+        return [fail(topic, message, _REMEDY)]
+    has_trainer, has_losses = check.TRAINER_MODE in trainers, {check.DECOUPLED, check.BEHAVIOUR} <= set(losses)
+    return judge_plugin(topic, has_trainer, has_losses, "" if has_trainer and has_losses else reason_absent())
 
 
 def judge_plugin(topic: str, has_trainer: bool, has_losses: bool, reason: str) -> list[Finding]:
@@ -113,13 +115,7 @@ def judge_plugin(topic: str, has_trainer: bool, has_losses: bool, reason: str) -
     if has_trainer and has_losses:
         return [ok(topic, "trainer dots and the losses dots_decoupled and dots_behaviour are registered in verl")]
     missing = "neither trainer nor losses are" if not (has_trainer or has_losses) else "only a part of it is"
-    return [
-        fail(
-            topic,
-            f"verl did not load the plugin: {missing} registered ({reason})",
-            f"install verl-dots in that environment, and export VERL_USE_EXTERNAL_MODULES={PLUGIN}, which fails loudly",
-        )
-    ]
+    return [fail(topic, f"verl did not load the plugin: {missing} registered ({reason})", _REMEDY)]
 
 
 def reason_absent() -> str:

@@ -62,7 +62,8 @@ def prediction_picture(runs: Sequence[Run], looks: dict[str, Look]) -> Picture:
             if run.get(name):
                 draw_noisy(axes, run.get(name), looks[run.name])
         axes.set(title=label, xlabel="steps")
-        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+        low, high = axes.get_ylim()
+        axes.set_ylim(min(0.0, low), 1.02 if name == "dots/pearson" else 1.1 * high)
         if not axes.lines:
             axes.text(0.5, 0.5, "not logged", transform=axes.transAxes, ha="center", color=GREY)
     legend_above(figure, [line for axes in row[1:] for line in axes.get_lines()] or row[0].get_lines())
