@@ -10,10 +10,10 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from build_questions import main
-from conftest import ROOT, SAMPLES, read_json
 from sources import output
 from sources.registry import DATA_SETS
 
+from tests.data_prep.conftest import ROOT, SAMPLES, read_json
 from verl_dots.rewards import compute_score
 from verl_dots.types import question_id
 

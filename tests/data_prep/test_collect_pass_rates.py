@@ -13,10 +13,10 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from collect_pass_rates import main
-from conftest import ROOT, SAMPLES, read_json
 from rollouts import labels as labels_format
 from rollouts.chunks import Shard, seed_of
 
+from tests.data_prep.conftest import ROOT, SAMPLES, read_json
 from verl_dots.types import question_id
 
 SCRIPT = ROOT / "data_prep" / "collect_pass_rates.py"

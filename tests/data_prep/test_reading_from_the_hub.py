@@ -12,9 +12,10 @@ import huggingface_hub.constants
 import pandas as pd
 import pytest
 from build_questions import main
-from conftest import SAMPLES, read_json
 from sources import reading
 from sources.registry import DATA_SETS
+
+from tests.data_prep.conftest import SAMPLES, read_json
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -13,7 +13,8 @@ from cost_model import (
     main,
     step_time,
 )
-from files_of_runs import write_runs
+
+from tests.unit.benchmarks.files_of_runs import write_runs
 
 PAPER = SETTINGS["paper: K 256 fresh, delta .5"]
 

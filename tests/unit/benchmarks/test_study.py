@@ -1,10 +1,11 @@
 import json
 
 import pytest
-from files_of_runs import study_result
 from study import METHODS, TASKS, Run, collect, do_run, plan, seed_list
 from study_runs import step_numbers
 from study_tables import aggregate, show, to_baseline
+
+from tests.unit.benchmarks.files_of_runs import study_result
 
 GRPO = [study_result("grpo", 1.0, 8, accuracy=(0.4, final), seed=seed) for seed, final in enumerate((0.58, 0.6, 0.62))]
 HALF = study_result("dots_rr", 0.5, 4, accuracy=(0.4, 0.8))
