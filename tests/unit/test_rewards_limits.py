@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_rewards import DIFFERENT, EQUAL
 
+from tests.unit.test_rewards import DIFFERENT, EQUAL
 from verl_dots.rewards import compute_score, equivalence, extract, normalise, pool
 
 LIMIT = 0.5  # seconds of processor time in these tests
