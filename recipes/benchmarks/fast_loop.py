@@ -98,22 +98,31 @@ def summary(totals: Totals) -> dict[str, Any]:
 def run_study(runs: Sequence[Run], tasks: Path, output: Path) -> None:
     """Do the runs that `output` lacks, in order; each is one line."""
     output.parent.mkdir(parents=True, exist_ok=True)
-    with output.with_suffix(".lock").open("w") as lock:
+    with output.open("a", encoding="utf-8") as stream:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(f"{output} is being written by another study: wait for it") from None
-        done = {run["name"] for run in read_runs(output)} if output.exists() else set()
+        drop_unfinished_line(output)
+        done = {run["name"] for run in read_runs(output)}
         for number, run in enumerate(runs, 1):
             if run.name in done:
                 continue
             method = Method.make(run.method, run.preset, run.overrides, run.seed)
             result = train(load_task(tasks / f"arithmetic_{run.task}"), method, run.seed)
             line = {"name": run.name, **dataclasses.asdict(run), **result, "commit": commit()}
-            with output.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(line) + "\n")
+            stream.write(json.dumps(line) + "\n")
+            stream.flush()
             numbers = f"{result['final_accuracy']:.3f}, {result['cpu_seconds']} s CPU"
             print(f"{number}/{len(runs)} {run.name}: {numbers}", flush=True)
+
+
+def drop_unfinished_line(path: Path) -> None:
+    """Cut off what a kill left of a last line, so that the next one starts on its own."""
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        os.truncate(path, whole)
 
 
 @functools.cache

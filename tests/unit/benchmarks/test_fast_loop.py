@@ -66,6 +66,8 @@ def test_a_study_does_what_is_missing_and_appends_it(tmp_path, monkeypatch):
     runs = [Run("x", "grpo", "grpo", seed) for seed in (1, 2)]
     output = tmp_path / "new" / "runs.jsonl"
     fast_loop.run_study(runs[:1], Path("tasks"), output)
+    with output.open("a") as stream:
+        stream.write('{"name": "killed wh')
     fast_loop.run_study(runs, Path("tasks"), output)
     assert done == [(Path("tasks/arithmetic_x"), 1), (Path("tasks/arithmetic_x"), 2)]
     assert [run["seed"] for run in read_runs(output)] == [1, 2]
