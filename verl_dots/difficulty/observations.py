@@ -194,10 +194,11 @@ class QuestionLog:
         """Remove everything later than `after_step`, for a run that resumes from that step."""
         self._waiting, self._first = [], None
         for path in self.parts():
-            kept = [seen for seen in read_observations(path) if seen.step <= after_step]
+            found = read_observations(path)
+            kept = [seen for seen in found if seen.step <= after_step]
             if not kept:
                 path.unlink()
-            elif max(pq.read_table(path, columns=["step"])["step"].to_pylist()) > after_step:
+            elif len(kept) < len(found):
                 with atomic_path(path) as temporary:
                     pq.write_table(to_table(kept), temporary)
 
@@ -239,7 +240,7 @@ def read_observations(path: str | os.PathLike) -> list[Observation]:
 def _has_no_rows(path: str | os.PathLike) -> bool:
     try:
         return pq.read_metadata(path).num_rows == 0
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, ValueError):
         return False  # `read_parquet` says what is wrong with it
 
 
