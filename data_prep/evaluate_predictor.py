@@ -30,6 +30,8 @@ from verl_dots.difficulty.predictor import Predictor
 from verl_dots.embeddings import EmbeddingTable
 from verl_dots.files import Parser, run_cli
 
+SIDES = ("given", "hidden", "permuted")
+
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Read, evaluate, print."""
@@ -73,7 +75,9 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--shift", type=float, default=0.0, help="added to the log odds of failure (default: 0)")
     result.add_argument("--scale", type=float, default=1.0, help="multiplied to the log odds of failure (default: 1)")
     result.add_argument("--seed", type=int, default=1, help="default: %(default)s")
-    result.add_argument("--no-side", action="store_true", help="hide the side features, to see what they give")
+    result.add_argument(
+        "--side", choices=SIDES, default="given", help="hide side features or give them to the wrong questions"
+    )
     result.add_argument("--threads", type=int, help="CPU threads of the trained predictor (default: torch's choice)")
     result.add_argument("--json", action="store_true", help="print one JSON object")
     return result
@@ -99,8 +103,10 @@ def evaluate_policy(
     """Quality on the questions that one policy was asked."""
     rows = table.index([rates.question_ids[question] for question in asked])
     side = table.side[rows]
-    if args.no_side:
+    if args.side == "hidden":
         side = np.full_like(side, np.nan)
+    elif args.side == "permuted":
+        side = np.random.default_rng(args.seed).permutation(side)
     predictor: Predictor
     if model is None:
         predictor = KernelPredictor(table.vectors[rows], side)

@@ -59,7 +59,7 @@ def read_questions(path: Path, side: Sequence[str] = ()) -> Questions:
     if empty:
         raise ValueError(f"{str(path)!r} has {len(empty)} empty questions, the first in row {empty[0]}")
     columns = [_numbers(frame, name, path) for name in side]
-    first = list({question: row for row, question in reversed(list(enumerate(ids)))}.values())[::-1]
+    first = sorted({question: row for row, question in reversed(list(enumerate(ids)))}.values())
     known = all(answer is not None and answer == answer for answer in answers)
     return Questions(
         ids=[ids[row] for row in first],

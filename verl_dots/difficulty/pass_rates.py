@@ -71,8 +71,8 @@ def _read(path: str | os.PathLike) -> pd.DataFrame:
     if not good.all():  # also catches missing values
         row = frame[~good].iloc[0]
         raise ValueError(
-            f"{os.fspath(path)!r} has {int((~good).sum())} impossible rows, first {row['successes']} successes in "
-            f"{row['trials']} trials of question {row['question_id']}: successes must lie in [0, trials], trials >= 1"
+            f"{os.fspath(path)!r} has {int((~good).sum())} impossible rows, first {row['successes']:g} successes in "
+            f"{row['trials']:g} trials of question {row['question_id']}: successes must lie in [0, trials], trials >= 1"
         )
     policy = frame["policy"].astype(str) if "policy" in frame.columns else Path(path).stem
     columns = {"question_id": frame["question_id"].astype(str), "policy": policy}

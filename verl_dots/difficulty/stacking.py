@@ -19,6 +19,8 @@ from scipy.stats import rankdata
 
 SIDE_PRECISIONS = (1.0, 4.0, 16.0, 64.0)
 """Penalties tried for the side features, beside leaving them out."""
+STANDARD_ERRORS = 2.0
+"""Side features must lower the held-out loss by this many standard errors: chance alone seldom lets them in."""
 OFFSET_PRECISION = 1.0
 BASE_PRECISION = 4.0
 CLIP_LOGIT = 12.0
@@ -98,7 +100,7 @@ def fit_stack(
         gain = weights * (plain - losses)
         error = gain.std() / np.sqrt(len(gain))
         mean_loss = float(np.average(losses, weights=weights))
-        if mean_loss < lowest and gain.mean() > error:  # one standard error: chance alone must not let them in
+        if mean_loss < lowest and gain.mean() > STANDARD_ERRORS * error:
             parameters, held_out, lowest = candidate, candidate_held_out, mean_loss
     side_weights = np.zeros(side.shape[1])
     side_weights[: len(parameters) - bases - 1] = parameters[bases + 1 :]
