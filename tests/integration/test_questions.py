@@ -32,7 +32,8 @@ def pool_of(files, task, tmp_path, *overrides):
     from verl_dots.integration.check import check
     from verl_dots.integration.questions import Pool
 
-    config = composed(*OVERLAY, "algorithm.adv_estimator=grpo", "data.train_batch_size=16", "data.max_prompt_length=16")
+    base = ["algorithm.adv_estimator=grpo", "data.train_batch_size=16", "data.max_prompt_length=16"]
+    config = composed(*OVERLAY, *base, "actor_rollout_ref.rollout.n=8")
     config.merge_with(OmegaConf.from_dotlist(list(overrides)))
     dots = check(config)
     dataset = create_rl_dataset([str(files)], config.data, hf_tokenizer(f"{task}/model"), None, is_train=True)
