@@ -30,7 +30,7 @@ JOIN=(
     '~ray_kwargs.ray_init.resources' '~ray_kwargs.ray_init._temp_dir' '~ray_kwargs.ray_init.include_dashboard'
     '~ray_kwargs.ray_init.object_store_memory'
 )
-SHORT=(trainer.val_before_train=False data.val_max_samples=16 'trainer.logger=[console]')
+SHORT=(trainer.val_before_train=False data.val_max_samples=16)
 export RAY_ARGS='--resources={"NPU":1} --object-store-memory=200000000' SETUP=recipes/common/cpu_env.sh
 export METHOD=dots_rr TEST_FREQ=-1
 
@@ -45,7 +45,8 @@ submit() {
     shift
     echo "slurm.sh: $name"
     OUT=$DIR/$name sbatch --parsable --gpus-per-node=0 --cpus-per-task=8 --output="$DIR/$name.log" "${options[@]}" \
-        recipes/slurm/verl_dots.sbatch recipes/quickstart_cpu.sh "${JOIN[@]}" "${SHORT[@]}" "$@" >"$DIR/$name.id"
+        recipes/slurm/verl_dots.sbatch recipes/quickstart_cpu.sh "${JOIN[@]}" "${SHORT[@]}" \
+        +ray_kwargs.ray_init.runtime_env.env_vars.VERL_FILE_LOGGER_PATH="$DIR/$name/verl_metrics.jsonl" "$@" >"$DIR/$name.id"
     wait_for_job "$(cat "$DIR/$name.id")" || {
         cat "$DIR/$name.log" "$DIR/$name/train.log" >&2
         return 1
@@ -77,13 +78,14 @@ finishes() {
 
 # No checkpoint but the requested ones: SAVE_FREQ is out of reach.
 resumes() {
-    STEPS=${RESUME_STEPS:-90} SAVE_FREQ=100000 STOP_SECONDS=45 submit resumes --time="${RESUME_MINUTES:-6}" --signal=B:USR1@150 -- || return 1
+    STEPS=${RESUME_STEPS:-90} SAVE_FREQ=100000 STOP_SECONDS=75 submit resumes --time="${RESUME_MINUTES:-6}" --signal=B:USR1@150 -- || return 1
     check resumes "${RESUME_STEPS:-90}" 2
     grep -q "Resuming from .*global_step_" "$DIR/resumes/train.log"
 }
 
 nodes() {
-    STEPS=3 SAVE_FREQ=3 submit nodes --nodes=2 --time=20 -- trainer.nnodes=2 || return 1
+    STEPS=3 SAVE_FREQ=3 submit nodes --nodes=2 --time=20 -- trainer.nnodes=2 \
+        actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=32 actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=64 || return 1
     check nodes 3 1
     grep -q "Ray has 2 of 2 nodes" "$DIR/nodes.log"
 }

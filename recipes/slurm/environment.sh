@@ -54,7 +54,7 @@ supervise() {
 
 end_group() {
     kill -TERM -- "-$GROUP" 2>/dev/null || true
-    (sleep 20 && kill -KILL -- "-$GROUP" 2>/dev/null) &
+    (sleep 40 && kill -KILL -- "-$GROUP" 2>/dev/null) &
     KILLER=$!
     disown "$KILLER" # no message about its end
 }

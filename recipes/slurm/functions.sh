@@ -43,14 +43,15 @@ running() {
     [[ -n ${STEP[$1]:-} ]] && kill -0 "${STEP[$1]}" 2>/dev/null
 }
 
-# Ends steps in this order, each given 40 s. srun hands SIGUSR2 to the step's task (ray_node.sh, run_recipe.sh), which ends what
-# it started; SIGTERM would make srun kill at once.
+# Ends steps, all at once, within 50 s. srun hands SIGUSR2 to the step's task (ray_node.sh, run_recipe.sh), which ends what it
+# started; Ray drains a node for up to 30 s. SIGTERM makes srun kill at once.
 stop_steps() {
     local name second
     for name in "$@"; do
-        running "$name" || continue
-        kill -USR2 "${STEP[$name]}" 2>/dev/null || continue
-        for ((second = 0; second < 40; second++)); do
+        ! running "$name" || kill -USR2 "${STEP[$name]}" 2>/dev/null || true
+    done
+    for name in "$@"; do
+        for ((second = SECONDS + 50; SECONDS < second; )); do
             running "$name" || break
             sleep 1
         done
