@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 
 METHOD=${METHOD:-dots_rr}
 PRESET=${PRESET:-default} # default, paper or released
-STEPS=${STEPS:-80}
+STEPS=${STEPS:-60}
 SEED=${SEED:-1}
 OUT=${OUT:-outputs/quickstart}
 POOL=${POOL:-x}                               # mix of questions: x, y or z
