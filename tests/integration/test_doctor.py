@@ -201,7 +201,7 @@ def test_the_whole_command_with_a_fresh_ray_worker(works):
 
 
 def test_a_plugin_that_only_the_workers_lack(works):
-    without = "{VERL_USE_EXTERNAL_PLUGINS:none,VERL_USE_EXTERNAL_MODULES:''}"
+    without = "{VERL_USE_EXTERNAL_PLUGINS:none,VERL_USE_EXTERNAL_MODULES:'',VERL_PLATFORM:nvidia}"
     done = command(*OVERLAY, *works, f"+ray_kwargs.ray_init.runtime_env.env_vars={without}")
     assert done.returncode == 1, done.stdout + done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
@@ -211,7 +211,7 @@ def test_a_plugin_that_only_the_workers_lack(works):
 
 @pytest.mark.parametrize(
     ("platform", "message"),
-    [("cuda", "losses are registered (VERL_USE_EXTERNAL_PLUGINS=none)"), ("cpu", "Unknown platform 'cpu'")],
+    [("nvidia", "losses are registered (VERL_USE_EXTERNAL_PLUGINS=none)"), ("cpu", "Unknown platform 'cpu'")],
 )
 def test_a_plugin_missing_here(works, platform, message):
     without = {"VERL_USE_EXTERNAL_PLUGINS": "none", "VERL_USE_EXTERNAL_MODULES": ""}
@@ -234,3 +234,23 @@ def test_a_mistake_of_the_command_is_one_line_and_exit_code_2(tmp_path):
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("doctor.py: error: the configuration does not compose: Could not override")
     assert "Traceback" not in done.stderr
+
+
+def test_sizes_are_read_where_verl_reads_them(works):
+    from verl_dots.diagnosis.resources import Pool
+    from verl_dots.integration import doctor_config
+
+    config = doctor_config.composed(
+        [*works, "trainer.nnodes=2", "trainer.n_gpus_per_node=8", f"{ACTOR}.ulysses_sequence_parallel_size=2",
+         f"{ROLLOUT}.tensor_model_parallel_size=4", "reward.reward_model.enable_resource_pool=True",
+         "reward.reward_model.nnodes=1", "reward.reward_model.n_gpus_per_node=2", "trainer.total_training_steps=60"]
+    )  # fmt: skip
+    shape = doctor_config.batch_shape(config)
+    assert (shape.ranks, shape.data_parallel, shape.engine_ranks, shape.steps) == (16, 8, 4, 60)
+    assert (shape.questions, shape.rollouts, shape.mini_batch) == (16, 8, 8)
+    assert (shape.micro_batch, shape.log_prob_micro_batch) == (64, 64)
+    needs = doctor_config.needs(config)
+    assert needs.pools == (Pool("trainer", 2, 8), Pool("reward model", 1, 2))
+    assert (needs.cpus_per_rank, needs.storage_units, needs.accelerator) == (3, 1, "NPU")
+    assert needs.cpus == 1 + 1 + 3 * 18 + 1
+    assert doctor_config.storage_capacity(config) == 100_000
