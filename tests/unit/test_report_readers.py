@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.unit import report_logs as logs
-from verl_dots.reporting.readers import Series, collect, read_csv, read_jsonl
+from verl_dots.reporting.readers import Series, collect, read_csv
 from verl_dots.reporting.runs import read_runs
 
 
@@ -76,10 +76,12 @@ def test_a_line_that_a_kill_cut_off_is_skipped_and_a_damaged_one_is_named(tmp_pa
     path = logs.write_flat(tmp_path / "m.jsonl", lines)
     whole = path.read_text()
     path.write_text(whole + '{"step": 21, "dots/pea')
-    assert len(list(read_jsonl(path))) == len(lines)
-    path.write_text('{"step": 0, "do\n' + whole)
-    with pytest.raises(ValueError, match=r"m\.jsonl, line 1: not JSON"):
-        list(read_jsonl(path))
+    (run,) = read_runs([str(path)])
+    assert (run.last_step, run.notes) == (20, ())
+    path.write_text(whole + '{"step": 21, "dots/pea' + whole)  # resumed, and appended to
+    (run,) = read_runs([str(path)])
+    assert run.notes == ("1 damaged line(s) of m.jsonl were left out, first line 22",)
+    assert_same(run, lines)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +117,14 @@ def test_a_folder_is_searched_best_log_first(tmp_path, lines):
     assert read_runs([str(out)])[0].source == out / "checkpoints" / "dots" / "metrics.jsonl"
     (run,) = read_runs([str(out / "checkpoints")])  # verl's default_local_dir
     assert (run.name, run.last_step) == ("mine", 20)
+
+
+def test_a_recipe_that_resumed_left_two_files(tmp_path):
+    first, second = logs.plain_steps(20, seconds=4.0), logs.plain_steps(30, seconds=8.0)
+    logs.write_nested(tmp_path / "metrics.jsonl", first)  # what verl's file held when the run was resumed
+    logs.write_nested(tmp_path / "verl_metrics.jsonl", second[15:])
+    (run,) = read_runs([str(tmp_path)])
+    assert run.get("timing_s/step").values.tolist() == [4.0] * 15 + [8.0] * 15
 
 
 def test_names_come_from_the_argument_or_the_path_and_are_distinct(tmp_path, lines):

@@ -84,29 +84,32 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def read_jsonl(path: Path) -> Iterator[Record]:
+def read_jsonl(path: Path, damaged: list[int] | None = None) -> Iterator[Record]:
     """Lines `{"step": 3, "name": value}` (ours), `{"step": 3, "data": {...}}` (verl) or `{"_step": 3, ...}` (wandb).
 
-    A last line that a kill left unfinished is skipped.
+    Args:
+        path: the file.
+        damaged: receives the numbers of lines that are not JSON; a kill leaves one, and a resumed run may add to it. A
+            last line without its end is not among them: the run may be writing it.
 
     Raises:
-        ValueError: another line is not a JSON object, or has no step.
+        ValueError: the first line is not JSON, so this is another kind of file; or a line is no object with a step.
     """
-    broken: str | None = None
     with path.open(encoding="utf-8", errors="replace") as stream:
         for number, line in enumerate(stream, start=1):
-            if broken is not None:
-                raise ValueError(broken)
             if not line.strip():
                 continue
             try:
                 row = json.loads(line)
             except ValueError:
-                broken = f"{path}, line {number}: not JSON: give a metrics file of verl, verl-dots or wandb"
+                if number == 1:
+                    raise ValueError(
+                        f"{path}, line 1: not JSON: give a metrics file of verl, verl-dots or wandb"
+                    ) from None
+                if damaged is not None and line.endswith("\n"):
+                    damaged.append(number)
                 continue
             yield _record(row, f"{path}, line {number}")
-    if broken is not None and number == 1:
-        raise ValueError(broken)
 
 
 def _record(row: Any, where: str) -> Record:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ import yaml
 from verl_dots.reporting.questions import QuestionTable, read_question_log
 from verl_dots.reporting.readers import EMPTY, Series, collect, read_csv, read_jsonl, read_tensorboard
 
-_METRICS_FILES = ("dots/metrics.jsonl", "checkpoints/dots/metrics.jsonl", "metrics.jsonl", "verl_metrics.jsonl")
-"""Where a folder's metrics may lie, best first: ours survives a resume, verl's starts anew."""
-_QUESTION_FOLDERS = ("dots/questions", "checkpoints/dots/questions")
+_OUR_FILES = ("dots/metrics.jsonl", "checkpoints/dots/metrics.jsonl")
+"""Where DotsTrainer's metrics lie: the whole run, whatever was resumed."""
+_VERL_FILES = ("metrics.jsonl", "verl_metrics.jsonl")
+"""Where recipes keep verl's: what ran before a resume, and verl's own file, which starts anew; read in this order."""
+_QUESTION_FOLDERS = ("dots/questions", "checkpoints/dots/questions", "questions")
 _HYDRA_FOLDERS = ("hydra/.hydra", ".hydra", "../hydra/.hydra")
 
 
@@ -80,16 +84,15 @@ def _read(path: Path, name: str) -> list[Run]:
         label = f"{name} " if name and len(runs) > 1 else ""
         runs = [(label + run if run else name or path.stem, series) for run, series in runs]
         return [_run(run, path, series) for run, series in runs]
-    series = collect(read_jsonl(path))
-    folder = path.parent
-    return [_run(name or _name(path.with_suffix("")), path, series, folder if path.name in _METRICS_FILES else None)]
+    folder = path.parent if path.name in _VERL_FILES else None
+    return [_read_lines(name or _name(path.with_suffix("")), [path], folder)]
 
 
 def _read_folder(folder: Path, name: str) -> Run:
-    for candidate in _METRICS_FILES:
-        if (folder / candidate).is_file():
-            path = folder / candidate
-            return _run(name or _name(folder), path, collect(read_jsonl(path)), folder)
+    ours = [folder / file for file in _OUR_FILES if (folder / file).is_file()][:1]
+    files = ours or [folder / file for file in _VERL_FILES if (folder / file).is_file()]
+    if files:
+        return _read_lines(name or _name(folder), files, folder)
     holders = sorted({path.parent for path in folder.rglob("events.out.tfevents*")})
     if len(holders) > 1 and folder not in holders:
         raise ValueError(f"{str(folder)!r} holds {len(holders)} TensorBoard runs: name one, such as {str(holders[0])!r}")
@@ -98,13 +101,27 @@ def _read_folder(folder: Path, name: str) -> Run:
         return _run(name or _name(where), where, collect(read_tensorboard(where)), folder)
     lines = sorted(folder.glob("*.jsonl"))
     if len(lines) == 1:
-        return _run(name or _name(folder), lines[0], collect(read_jsonl(lines[0])), folder)
+        return _read_lines(name or _name(folder), lines, folder)
     more = f": it has {len(lines)} .jsonl files, name one" if lines else ""
     remedy = more or ": give a run folder, a metrics.jsonl, a TensorBoard folder or a wandb export"
     raise ValueError(f"no metrics in {str(folder)!r}{remedy}")
 
 
-def _run(name: str, source: Path, series: dict[str, Series], folder: Path | None = None) -> Run:
+def _read_lines(name: str, files: list[Path], folder: Path | None) -> Run:
+    """One run from JSON lines in one or several files, the later file the newer."""
+    damaged: dict[Path, list[int]] = {path: [] for path in files}
+    series = collect(chain.from_iterable(read_jsonl(path, damaged[path]) for path in files))
+    notes = [
+        f"{len(numbers)} damaged line(s) of {path.name} were left out, first line {numbers[0]}"
+        for path, numbers in damaged.items()
+        if numbers
+    ]
+    return _run(name, files[-1], series, folder, notes)
+
+
+def _run(
+    name: str, source: Path, series: dict[str, Series], folder: Path | None = None, notes: Sequence[str] = ()
+) -> Run:
     if not series:
         raise ValueError(f"no metrics of verl in {str(source)!r} (looked for val-core/..., timing_s/..., dots/...)")
     questions, overrides, rollouts = None, {}, None
@@ -114,7 +131,7 @@ def _run(name: str, source: Path, series: dict[str, Series], folder: Path | None
         hydra = next((folder / name for name in _HYDRA_FOLDERS if (folder / name / "config.yaml").is_file()), None)
         if hydra is not None:
             overrides, rollouts = _read_hydra(hydra)
-    return Run(name, source, series, questions, overrides, rollouts, tuple(_notes(series)))
+    return Run(name, source, series, questions, overrides, rollouts, (*notes, *_notes(series)))
 
 
 def _notes(series: dict[str, Series]) -> list[str]:
