@@ -17,7 +17,7 @@ _OUR_FILES = ("dots/metrics.jsonl", "checkpoints/dots/metrics.jsonl")
 """Where DotsTrainer's metrics lie: the whole run, whatever was resumed."""
 _VERL_FILES = ("metrics.jsonl", "verl_metrics.jsonl")
 """Where recipes keep verl's: what ran before a resume, and verl's own file, which starts anew; read in this order."""
-_QUESTION_FOLDERS = ("dots/questions", "checkpoints/dots/questions", "questions")
+_QUESTION_FOLDERS = (Path("dots", "questions"), Path("checkpoints", "dots", "questions"), Path("questions"))
 _HYDRA_FOLDERS = ("hydra/.hydra", ".hydra", "../hydra/.hydra")
 
 
