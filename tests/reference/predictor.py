@@ -24,7 +24,7 @@ def linear(x, weight, bias):
 
 
 def project(parameters: dict, name: str, embedding, side, layers: int):
-    """z of one question: `embedding` standardised (D,), `side` values and flags (2 S,)."""
+    """z of one question: `embedding` centred (D,), `side` values and flags (2 S,)."""
     hidden = np.concatenate(
         [layer_norm(embedding, parameters[f"{name}.norm.weight"], parameters[f"{name}.norm.bias"]), side]
     )
@@ -49,8 +49,8 @@ def predict(parameters: dict, embeddings, sides, reference_embeddings, reference
     """Predicted difficulty of every query, a list of floats."""
 
     def projected(name, embedding, side):
-        standard = (embedding - parameters["embedding_mean"]) * parameters["embedding_scale"]
-        return project(parameters, name, standard, side_values(parameters, side), layers)
+        centred = embedding - parameters["embedding_mean"]
+        return project(parameters, name, centred, side_values(parameters, side), layers)
 
     keys = [projected("reference", e, s) for e, s in zip(reference_embeddings, reference_sides, strict=True)]
     mean = sum(difficulty) / len(difficulty)

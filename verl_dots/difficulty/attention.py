@@ -54,7 +54,7 @@ class Projection(nn.Module):
 
 
 class AttentionModel(nn.Module):
-    """The network. Embeddings are standardised, side features standardised and completed, by what training saw."""
+    """The network. Embeddings are centred, side features standardised and completed, by what training saw."""
 
     def __init__(self, settings: AttentionSettings) -> None:
         super().__init__()
@@ -68,16 +68,14 @@ class AttentionModel(nn.Module):
         sides = len(settings.side)
         for name, size, value in (
             ("embedding_mean", settings.dim, 0.0),
-            ("embedding_scale", settings.dim, 1.0),
             ("side_mean", sides, 0.0),
             ("side_scale", sides, 1.0),
         ):
             self.register_buffer(name, torch.full((size,), value))
 
     def fit_inputs(self, embedding: Tensor, side: Tensor) -> None:
-        """Set the standardisation from training questions, (n, D) and (n, S) with NaN where a value is missing."""
+        """Set means and scales from training questions, (n, D) and (n, S) with NaN where a value is missing."""
         self.embedding_mean.copy_(embedding.mean(dim=0))
-        self.embedding_scale.copy_(1 / embedding.std(dim=0).clamp_min(1e-4))
         known = ~side.isnan()
         count = known.sum(dim=0).clamp_min(1)
         mean = side.nan_to_num(0).sum(dim=0) / count
@@ -86,10 +84,10 @@ class AttentionModel(nn.Module):
         self.side_scale.copy_(1 / variance.sqrt().clamp_min(1e-6))
 
     def inputs(self, embedding: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
-        """Standardised embeddings (B, D), and side features (B, 2 S): the values, 0 where missing, and a flag for that."""
+        """Centred embeddings (B, D), and side features (B, 2 S): the values, 0 where missing, and a flag for that."""
         known = ~side.isnan()
         values = torch.where(known, (side - self.side_mean) * self.side_scale, 0.0)
-        return (embedding - self.embedding_mean) * self.embedding_scale, torch.cat([values, (~known).float()], dim=1)
+        return embedding - self.embedding_mean, torch.cat([values, (~known).float()], dim=1)
 
     def project_query(self, embedding: Tensor, side: Tensor) -> Tensor:
         """z_q (B, h), of raw embeddings (B, D) and raw side features (B, S)."""
