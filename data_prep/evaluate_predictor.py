@@ -39,11 +39,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     check(args)
     table = EmbeddingTable.open(args.embeddings)
     rates = read_pass_rates([args.labels])
-    model = None
+    members = None
     if args.checkpoint:
         from verl_dots.difficulty.checkpoint import load_checkpoint
 
-        model = load_checkpoint(args.checkpoint, table)
+        members = load_checkpoint(args.checkpoint, table)
     results = []
     for number, policy in enumerate(rates.policies):
         asked = np.flatnonzero(rates.trials[number] > 0)
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 f"{str(args.labels)!r} has {len(asked)} questions of policy {policy!r}: --reference-size "
                 f"{args.reference_size} leaves none to predict"
             )
-        results.append(evaluate_policy(args, table, model, rates, number, asked))
+        results.append(evaluate_policy(args, table, members, rates, number, asked))
     if not results:
         raise ValueError(f"--policy {args.policy[0]!r} is not in {str(args.labels)!r}: {', '.join(rates.policies)}")
     quality = {name: float(np.mean([result[name] for result in results])) for name in results[0]}
@@ -98,7 +98,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def evaluate_policy(
-    args: argparse.Namespace, table: EmbeddingTable, model, rates: PassRates, number: int, asked: np.ndarray
+    args: argparse.Namespace, table: EmbeddingTable, members, rates: PassRates, number: int, asked: np.ndarray
 ) -> dict[str, float]:
     """Quality on the questions that one policy was asked."""
     rows = table.index([rates.question_ids[question] for question in asked])
@@ -108,7 +108,7 @@ def evaluate_policy(
     elif args.side == "permuted":
         side = np.random.default_rng(args.seed).permutation(side)
     predictor: Predictor
-    if model is None:
+    if members is None:
         predictor = KernelPredictor(table.vectors[rows], side)
     else:
         import torch
@@ -117,7 +117,7 @@ def evaluate_policy(
 
         if args.threads:
             torch.set_num_threads(args.threads)
-        predictor = TrainedPredictor(model, table.vectors[rows], side)
+        predictor = TrainedPredictor(members, table.vectors[rows], side)
     truth = rates.failure_rates()[number, asked]
     if args.shift or args.scale != 1:
         truth = shifted(rates.failure_logits()[number, asked], args.shift, args.scale)

@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         result.figure.savefig(temporary, dpi=120)
     save_checkpoint(
         args.output,
-        result.model,
+        result.members,
         embedding_model=table.model,
         labels=[describe_file(path) for path in args.labels],
         policies=rates.policies,
@@ -71,7 +71,8 @@ def parser() -> argparse.ArgumentParser:
     held.add_argument("--holdout-labels", type=Path, help="write their labels here, for evaluate_predictor.py")
     held.add_argument("--holdout-policies", nargs="+", default=[], metavar="POLICY", help="policies not to train on")
     how = result.add_argument_group("training")
-    how.add_argument("--epochs", type=int, default=20, help="at most (default: %(default)s)")
+    how.add_argument("--epochs", type=int, default=12, help="at most (default: %(default)s; the paper has 20)")
+    how.add_argument("--members", type=int, default=3, help="networks averaged (default: %(default)s; the paper has 1)")
     how.add_argument("--patience", type=int, default=5, help="epochs without gain before it stops (default: %(default)s)")
     how.add_argument("--batch-size", type=int, default=256, help="default: %(default)s")
     how.add_argument("--learning-rate", type=float, default=1e-3, help="default: %(default)s")
@@ -93,7 +94,7 @@ def check(args: argparse.Namespace) -> None:
     Raises:
         ValueError: naming the option, its value and what is allowed.
     """
-    for name in ("epochs", "patience", "batch_size", "width", "layers", "rollouts", "threads"):
+    for name in ("epochs", "members", "patience", "batch_size", "width", "layers", "rollouts", "threads"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be at least 1")
     if args.reference_size < 2:
@@ -137,7 +138,7 @@ def show(args: argparse.Namespace, figure: Path, report: dict[str, Any]) -> None
         table.add_row(*cells, f"{row['calibration_error']:.3f}")
     console = Console()
     console.print(table)
-    console.print(f"best epoch {report['best_epoch']} of {len(report['history'])}, figure {figure}")
+    console.print(f"best epochs {report['best_epochs']} of {args.epochs}, figure {figure}")
 
 
 if __name__ == "__main__":

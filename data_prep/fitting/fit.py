@@ -6,13 +6,13 @@ Shapes: N labelled questions, P policies, D dimensions, S side features.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from fitting.figure import draw
 from verl_dots.difficulty.attention import AttentionModel, AttentionSettings
@@ -31,7 +31,7 @@ REPEATS = 5
 class Judged:
     """What fit_predictor.py writes."""
 
-    model: AttentionModel
+    members: list[AttentionModel]
     held_out: np.ndarray  # question numbers
     report: dict[str, Any]
     figure: Figure
@@ -71,23 +71,28 @@ def fit_and_judge(
     )
     columns = (TextColumn("fit"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
     with Progress(*columns) as progress:
-        task = progress.add_task("", total=args.epochs)
+        results = []
+        for number in range(args.members):
+            task = progress.add_task("", total=args.epochs)
 
-        def on_epoch(record: dict[str, float]) -> None:
-            text = f"loss {record['loss']:.4f}  validation Pearson {record['pearson']:.3f}"
-            progress.update(task, advance=1, description=text)
+            def on_epoch(record: dict[str, float], task: TaskID = task) -> None:
+                text = f"loss {record['loss']:.4f}  validation Pearson {record['pearson']:.3f}"
+                progress.update(task, advance=1, description=text)
 
-        result = fit(vectors, side, trained_on, train, validation, model_settings, settings, on_epoch)
-    rows, scatter = judge(args, result.model, vectors[held_out], side[held_out], rates.take(held_out))
+            seeded = replace(settings, seed=args.seed + number)
+            results.append(fit(vectors, side, trained_on, train, validation, model_settings, seeded, on_epoch))
+            progress.update(task, total=len(results[-1].history))
+    members = [result.model for result in results]
+    rows, scatter = judge(args, members, vectors[held_out], side[held_out], rates.take(held_out))
     report = {
         "questions": {"train": len(train), "validation": len(validation), "held_out": len(held_out)},
         "held_out_policies": list(args.holdout_policies),
         "settings": {**vars(settings)},
-        "best_epoch": result.best_epoch,
-        "history": result.history,
+        "best_epochs": [result.best_epoch for result in results],
+        "history": [result.history for result in results],
         "held_out": rows,
     }
-    return Judged(result.model, held_out, report, draw(scatter, result.history))
+    return Judged(members, held_out, report, draw(scatter, results[0].history))
 
 
 def split(count: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -99,7 +104,7 @@ def split(count: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray, 
 
 
 def judge(
-    args: argparse.Namespace, model: AttentionModel, vectors: np.ndarray, side: np.ndarray, rates: PassRates
+    args: argparse.Namespace, members: list[AttentionModel], vectors: np.ndarray, side: np.ndarray, rates: PassRates
 ) -> tuple[list[dict[str, Any]], tuple[np.ndarray, np.ndarray]]:
     """Quality on the held-out questions under every policy and its shifts; predictions and truth for the figure."""
     rows, scatter = [], (np.zeros(0), np.zeros(0))
@@ -109,7 +114,7 @@ def judge(
         size = min(args.reference_size, len(asked) // 2)
         if size < 2:
             continue
-        predictor = TrainedPredictor(model, vectors[asked], side[asked])
+        predictor = TrainedPredictor(members, vectors[asked], side[asked])
         for shift in SHIFTS:
             truth = failure[number, asked] if shift == 0 else shifted(logits[number, asked], shift)
             quality = evaluate(predictor, truth, TrialSettings(size, args.rollouts, REPEATS, seed=args.seed))

@@ -72,7 +72,7 @@ def small_pool(model: AttentionModel, repeats: int) -> dict[str, float]:
     """A whole refresh of 10,000 questions, and the released code's way; medians of alternating runs."""
     rng = np.random.default_rng(1)
     vectors = rng.normal(size=(SMALL, DIM)).astype(np.float32)
-    predictor = TrainedPredictor(model, vectors, device="cpu")
+    predictor = TrainedPredictor([model], vectors, device="cpu")
     reference = np.arange(REFERENCE)
     trials = np.full(REFERENCE, 8.0)
     successes = rng.binomial(8, 0.5, REFERENCE).astype(float)

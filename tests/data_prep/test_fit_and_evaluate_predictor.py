@@ -17,7 +17,7 @@ N = 700
 IDS = [question_id(str(i)) for i in range(N)]
 FIT = (
     *("--reference-size", 64, "--batch-size", 64, "--epochs", 8, "--learning-rate", 3e-3),
-    *("--width", 32, "--layers", 2, "--threads", 1),
+    *("--width", 32, "--layers", 2, "--threads", 1, "--members", 2),
 )
 KEYS = {
     "pearson_mean", "pearson_std", "spearman_mean", "calibration_error", "precision_at_target", "precision_random",
@@ -76,6 +76,7 @@ def test_the_report_covers_held_out_questions_and_policies_weaker_and_stronger(f
     assert all(row["pearson"] > 0.6 for row in report["held_out"])
     assert manifest["embedding_model"] == "a-model" and manifest["settings"]["side"] == ["hidden"]
     assert manifest["settings"]["width"] == 32 and report["settings"]["batch"] == 64
+    assert manifest["members"] == len(report["best_epochs"]) == len(report["history"]) == 2
     assert fitted.with_suffix(".png").stat().st_size > 10_000
 
 

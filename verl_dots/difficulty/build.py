@@ -41,8 +41,8 @@ def build_predictor(
     from verl_dots.difficulty.checkpoint import load_checkpoint  # torch only where it is needed
     from verl_dots.difficulty.trained import TrainedPredictor
 
-    model = load_checkpoint(config.checkpoint, table)
-    return TrainedPredictor(model, vectors, side), f"attention trained offline over {source}"
+    members = load_checkpoint(config.checkpoint, table)
+    return TrainedPredictor(members, vectors, side), f"attention trained offline over {source}"
 
 
 def _lexical(texts: Sequence[str], answers: Sequence[str] | None) -> tuple[np.ndarray, str]:

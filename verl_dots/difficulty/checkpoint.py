@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from verl_dots.difficulty.attention import AttentionModel, AttentionSettings
 from verl_dots.embeddings import EmbeddingTable
@@ -19,19 +21,25 @@ FORMAT = "verl-dots difficulty predictor"
 FORMAT_VERSION = 1
 
 
-def save_checkpoint(path: str | os.PathLike, model: AttentionModel, *, embedding_model: str, **fields: Any) -> None:
+def save_checkpoint(
+    path: str | os.PathLike, members: Sequence[AttentionModel], *, embedding_model: str, **fields: Any
+) -> None:
     """Write `X.safetensors` and its manifest `X.json`.
 
     Args:
         path: ends in ``.safetensors``.
-        model: the fitted network.
+        members: networks fitted from different seeds, whose logits are averaged; all of the same settings.
         embedding_model: `EmbeddingTable.model` of the vectors it was fitted on.
         fields: how it was trained and how well it does, for the manifest.
     """
     path = Path(path)
     if path.suffix != ".safetensors":
         raise ValueError(f"checkpoint {str(path)!r} must end in .safetensors")
-    state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    state = {
+        f"{number}.{name}": tensor.detach().cpu().contiguous()
+        for number, member in enumerate(members)
+        for name, tensor in member.state_dict().items()
+    }
     with atomic_path(path) as temporary:
         try:
             save_file(state, temporary)
@@ -42,13 +50,14 @@ def save_checkpoint(path: str | os.PathLike, model: AttentionModel, *, embedding
         format=FORMAT,
         format_version=FORMAT_VERSION,
         embedding_model=embedding_model,
-        settings=asdict(model.settings),
+        members=len(members),
+        settings=asdict(members[0].settings),
         **fields,
     )
 
 
-def load_checkpoint(path: str | os.PathLike, table: EmbeddingTable) -> AttentionModel:
-    """Load a predictor for the vectors of `table`.
+def load_checkpoint(path: str | os.PathLike, table: EmbeddingTable) -> list[AttentionModel]:
+    """Load a predictor for the vectors of `table`: its members.
 
     Raises:
         ValueError: no such file, not one of ours, another format version, weights that do not fit its settings, or vectors
@@ -70,8 +79,8 @@ def load_checkpoint(path: str | os.PathLike, table: EmbeddingTable) -> Attention
         raise ValueError(f"predictor {str(path)!r} and its manifest do not belong together: {_again(path)}")
     try:
         settings = AttentionSettings(**{**manifest["settings"], "side": tuple(manifest["settings"]["side"])})
-        model = AttentionModel(settings)
-        model.load_state_dict(load_file(path))
+        members = nn.ModuleList(AttentionModel(settings) for _ in range(manifest["members"]))
+        members.load_state_dict(load_file(path))
     except (KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise ValueError(f"predictor {str(path)!r} cannot be read ({one_line(error)}): {_again(path)}") from error
     for what, fitted, given in (
@@ -84,9 +93,9 @@ def load_checkpoint(path: str | os.PathLike, table: EmbeddingTable) -> Attention
                 f"predictor {str(path)!r} was fitted on {what} {fitted}, but {str(table.path)!r} has {given}: "
                 f"use the embeddings it was fitted on, or {_again(path)}"
             )
-    if not all(torch.isfinite(tensor).all() for tensor in model.state_dict().values()):
+    if not all(torch.isfinite(tensor).all() for tensor in members.state_dict().values()):
         raise ValueError(f"predictor {str(path)!r} has weights that are NaN or infinite: {_again(path)}")
-    return model.eval()
+    return list(members.eval())
 
 
 def _again(path: Path) -> str:

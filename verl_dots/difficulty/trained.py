@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -30,28 +31,32 @@ MEMORY_LIMIT = 1 << 30
 
 
 class TrainedPredictor:
-    """A fitted `AttentionModel` bound to a pool; a `verl_dots.difficulty.predictor.Predictor`."""
+    """Fitted networks bound to a pool; a `verl_dots.difficulty.predictor.Predictor`."""
 
     def __init__(
-        self, model: AttentionModel, vectors: np.ndarray, side: np.ndarray | None = None, device: str | None = None
+        self,
+        members: Sequence[AttentionModel],
+        vectors: np.ndarray,
+        side: np.ndarray | None = None,
+        device: str | None = None,
     ) -> None:
         """Project the pool.
 
         Args:
-            model: from :func:`verl_dots.difficulty.checkpoint.load_checkpoint`.
+            members: from :func:`verl_dots.difficulty.checkpoint.load_checkpoint`; their logits are averaged.
             vectors: (N, D) float16 or float32, memory-mapped or not.
             side: (N, S) side features, NaN where unknown.
             device: where to compute; a GPU when there is one, by default.
         """
-        settings = model.settings
+        settings = members[0].settings
         side = np.zeros((len(vectors), 0), np.float32) if side is None else side
         assert vectors.shape[1] == settings.dim and side.shape[1] == len(settings.side)
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self._model = model.to(self._device).eval()
+        self._members = [member.to(self._device).eval() for member in members]
         self._vectors, self._side = vectors, side
         self._columns = side_columns(side)  # (N, C)
-        views = (False, True) if settings.side else (False,)
-        self._query = {blind: self._project(blind) for blind in views}  # (N, h) float16 each
+        views = (False, True) if settings.side else (False,)  # with side features, and blind to them
+        self._query = {blind: [self._project(member, blind) for member in self._members] for blind in views}  # (N, h) each
 
     @torch.inference_mode()
     def predict(
@@ -60,15 +65,15 @@ class TrainedPredictor:
         """See :class:`verl_dots.difficulty.predictor.Predictor`."""
         labels = merge_labels(reference_index, successes, trials, age)
         seen = torch.from_numpy(labels.difficulty).float().to(self._device)  # (Q,)
-        own = torch.eye(len(seen), dtype=torch.bool, device=self._device)
         held_out, logits = [], []
-        for blind, query in self._query.items():
-            reference = self._model.project_reference(*self._inputs(labels.index, blind))  # (Q, h)
-            known = torch.from_numpy(query[labels.index]).float().to(self._device)
-            # A single label has no other to attend to.
-            left_out = self._model(known, reference, seen, own) if len(seen) > 1 else torch.zeros_like(seen)
-            held_out.append(left_out.cpu().numpy())
-            logits.append(attended_logits(self._model, query, reference, seen))  # (N,)
+        for blind, queries in self._query.items():
+            inputs = self._inputs(labels.index, blind)
+            answers = [
+                self._attend(member, query, member.project_reference(*inputs), labels.index, seen)
+                for member, query in zip(self._members, queries, strict=True)
+            ]
+            logits.append(np.mean([everywhere for everywhere, _ in answers], axis=0))  # (N,)
+            held_out.append(np.mean([left_out for _, left_out in answers], axis=0))  # (Q,)
         stack = fit_stack(
             np.stack(held_out, axis=1),
             labels.difficulty,
@@ -83,6 +88,16 @@ class TrainedPredictor:
             report["expected_pearson"] = expected
         return Prediction(difficulty, stack.held_out[labels.inverse], report)
 
+    def _attend(
+        self, member: AttentionModel, query: np.ndarray, reference: Tensor, index: np.ndarray, seen: Tensor
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """One member's logits for the pool (N,), and for the labelled questions without their own label (Q,)."""
+        known = torch.from_numpy(query[index]).float().to(self._device)  # (Q, h)
+        own = torch.eye(len(seen), dtype=torch.bool, device=self._device)
+        # A single label has no other to attend to.
+        left_out = member(known, reference, seen, own) if len(seen) > 1 else torch.zeros_like(seen)
+        return attended_logits(member, query, reference, seen), left_out.cpu().numpy()
+
     def _inputs(self, rows: np.ndarray | slice, blind: bool) -> tuple[Tensor, Tensor]:
         """Embeddings and side features of some rows; `blind` hides the side features."""
         vectors = torch.from_numpy(np.asarray(self._vectors[rows], dtype=np.float32))
@@ -90,13 +105,13 @@ class TrainedPredictor:
         return vectors.to(self._device), (torch.full_like(side, torch.nan) if blind else side).to(self._device)
 
     @torch.inference_mode()
-    def _project(self, blind: bool) -> np.ndarray:
+    def _project(self, member: AttentionModel, blind: bool) -> np.ndarray:
         """z_q of the whole pool, float16 (N, h)."""
-        count, width = len(self._vectors), self._model.settings.width
+        count, width = len(self._vectors), member.settings.width
         query = empty_array((count, width), np.float16)
         for start in range(0, count, PROJECT_CHUNK):
             rows = slice(start, min(start + PROJECT_CHUNK, count))
-            query[rows] = self._model.project_query(*self._inputs(rows, blind)).half().cpu().numpy()
+            query[rows] = member.project_query(*self._inputs(rows, blind)).half().cpu().numpy()
         return query
 
 

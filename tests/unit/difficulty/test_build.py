@@ -24,7 +24,7 @@ def files(tmp_path):
     vectors = np.random.default_rng(0).normal(size=(60, 5))
     write_embeddings(tmp_path / "e.safetensors", IDS, vectors, model="a-model")
     save_checkpoint(
-        tmp_path / "p.safetensors", AttentionModel(AttentionSettings(dim=5, width=8)), embedding_model="a-model"
+        tmp_path / "p.safetensors", [AttentionModel(AttentionSettings(dim=5, width=8))], embedding_model="a-model"
     )
     return str(tmp_path / "e.safetensors"), str(tmp_path / "p.safetensors")
 

@@ -43,7 +43,7 @@ def fitted(world):
 
 def quality(model, world, shift=0.0, side=None):
     vectors, logit, _, _ = world
-    predictor = TrainedPredictor(model, vectors[UNSEEN], None if side is None else side[UNSEEN])
+    predictor = TrainedPredictor([model], vectors[UNSEEN], None if side is None else side[UNSEEN])
     return evaluate(predictor, shifted(logit[UNSEEN], shift), TrialSettings(64, 8, 4))
 
 
@@ -118,10 +118,26 @@ def test_chunks_and_half_precision_do_not_change_the_answer(world, fitted):
     np.testing.assert_allclose(found, expected, atol=0.02)
 
 
+def test_members_are_averaged(world, fitted):
+    """Twice the same network is that network; a second one that fits less well lies between."""
+    index, counts = np.arange(64), np.full(64, 8.0)
+    other = AttentionModel(MODEL)
+    answers = {
+        name: TrainedPredictor(members, world[0]).predict(index, counts * (index % 2), counts, counts * 0).difficulty
+        for name, members in {
+            "one": [fitted.model],
+            "twice": [fitted.model, fitted.model],
+            "with another": [fitted.model, other],
+        }.items()
+    }
+    np.testing.assert_allclose(answers["one"], answers["twice"], atol=1e-6)
+    assert np.abs(answers["one"] - answers["with another"]).max() > 1e-3
+
+
 @pytest.mark.parametrize("count", [1, 2, 40])
 @pytest.mark.parametrize("successes", [0.0, 8.0, 3.0])
 def test_odd_reference_sets_give_probabilities(fitted, world, count, successes):
-    predictor = TrainedPredictor(fitted.model, world[0])
+    predictor = TrainedPredictor([fitted.model], world[0])
     index = np.zeros(count, int) if count == 2 else np.arange(count)
     prediction = predictor.predict(index, np.full(count, successes), np.full(count, 8.0), np.arange(count, dtype=float))
     for values in (prediction.difficulty, prediction.held_out):
@@ -143,7 +159,7 @@ def test_large_arrays_go_to_a_file_that_vanishes():
 @pytest.fixture
 def saved(tmp_path, world, fitted):
     write_embeddings(tmp_path / "e.safetensors", IDS, world[0], model="a-model")
-    save_checkpoint(tmp_path / "p.safetensors", fitted.model, embedding_model="a-model", report={"pearson": 0.9})
+    save_checkpoint(tmp_path / "p.safetensors", [fitted.model], embedding_model="a-model", report={"pearson": 0.9})
     return tmp_path / "p.safetensors", EmbeddingTable.open(tmp_path / "e.safetensors")
 
 
@@ -151,8 +167,8 @@ def test_a_loaded_checkpoint_predicts_the_same(saved, world, fitted):
     path, table = saved
     index, counts = np.arange(64), np.full(64, 8.0)
     first, second = (
-        TrainedPredictor(model, world[0]).predict(index, counts / 2, counts, counts * 0).difficulty
-        for model in (fitted.model, load_checkpoint(path, table))
+        TrainedPredictor(members, world[0]).predict(index, counts / 2, counts, counts * 0).difficulty
+        for members in ([fitted.model], load_checkpoint(path, table))
     )
     np.testing.assert_array_equal(first, second)
 
@@ -175,6 +191,7 @@ def rewrite(path, change):
         (lambda path: rewrite(path, lambda m: m.update(format_version=2)), "format version 2, this code reads 1"),
         (lambda path: rewrite(path, lambda m: m["settings"].update(width=64)), "cannot be read"),
         (lambda path: rewrite(path, lambda m: m["settings"].update(depth=64)), "cannot be read"),
+        (lambda path: rewrite(path, lambda m: m.update(members=2)), "cannot be read"),
         (lambda path: rewrite(path, lambda m: m.update(embedding_model="b-model")), "fitted on vectors of b-model"),
     ],
 )
@@ -207,6 +224,6 @@ def test_weights_that_are_not_finite_are_refused(tmp_path, saved):
     model = AttentionModel(MODEL)
     with torch.no_grad():
         model.query.linear[0].weight[0, 0] = float("nan")
-    save_checkpoint(tmp_path / "n.safetensors", model, embedding_model="a-model")
+    save_checkpoint(tmp_path / "n.safetensors", [model], embedding_model="a-model")
     with pytest.raises(ValueError, match="NaN or infinite"):
         load_checkpoint(tmp_path / "n.safetensors", saved[1])
