@@ -57,7 +57,7 @@ def works(tmp_path_factory):
         "trainer.use_v1=True",
         f"{STORAGE}.num_data_storage_units=1",
         "+ray_kwargs.ray_init.address=local",
-        "ray_kwargs.ray_init.num_cpus=6",
+        "ray_kwargs.ray_init.num_cpus=5",
         "+ray_kwargs.ray_init.resources.NPU=1",
         "+ray_kwargs.ray_init.include_dashboard=False",
         "+ray_kwargs.ray_init.object_store_memory=100000000",
@@ -139,9 +139,9 @@ MISTAKES = {
         f"set {STORAGE}.total_storage_size=1800",
     ),
     "too few CPUs": (
-        ["ray_kwargs.ray_init.num_cpus=5"],
-        "Ray has 5 logical CPUs free, the run needs 6",
-        "set ray_kwargs.ray_init.num_cpus=6 or more",
+        ["ray_kwargs.ray_init.num_cpus=4"],
+        "Ray has 4 logical CPUs free, the run needs 5",
+        "set ray_kwargs.ray_init.num_cpus=5 or more",
     ),
     "an accelerator that is not declared": (
         ["ray_kwargs.ray_init.resources.NPU=0"],
@@ -197,7 +197,7 @@ def test_the_whole_command_with_a_fresh_ray_worker(works):
     registered = "trainer dots and the losses dots_decoupled and dots_behaviour are registered in verl"
     lines = [line for line in done.stdout.splitlines() if registered in line]
     assert len(lines) == 2 and "plugin here" in lines[0]  # this process, and the worker
-    assert "6 logical CPUs, 6 needed" in done.stdout
+    assert "5 logical CPUs, 5 needed" in done.stdout
 
 
 def test_a_plugin_that_only_the_workers_lack(works):
@@ -252,5 +252,5 @@ def test_sizes_are_read_where_verl_reads_them(works):
     needs = doctor_config.needs(config)
     assert needs.pools == (Pool("trainer", 2, 8), Pool("reward model", 1, 2))
     assert (needs.cpus_per_rank, needs.storage_units, needs.accelerator) == (3, 1, "NPU")
-    assert needs.cpus == 1 + 1 + 3 * 18 + 1
+    assert needs.cpus == 1 + 1 + 3 * 18
     assert doctor_config.storage_capacity(config) == 100_000

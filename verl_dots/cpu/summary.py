@@ -41,7 +41,8 @@ def summarise(lines: list[dict], batch: int) -> list[tuple[str, str]]:
         rows.append(("predicted against observed difficulty", f"Pearson {pearson[-1]:.2f} over the last explored groups"))
     if steps and steps[-1].get("replay/size"):
         size, age = steps[-1]["replay/size"], mean(steps, "replay/age_mean")
-        rows.append(("replay", f"{size:.0f} groups; drawn ones {age:.1f} policy versions old on average"))
+        ages = "none drawn yet" if age is None else f"drawn ones {age:.1f} policy versions old on average"
+        rows.append(("replay", f"{size:.0f} groups; {ages}"))
     rows.append(("seconds per step", f"{mean(steps, 'timing_s/step') or 0:.1f}"))
     return rows
 

@@ -24,6 +24,12 @@ def test_table_of_our_run():
     assert table["replay"] == "12 groups; drawn ones 1.5 policy versions old on average"
 
 
+def test_table_of_a_first_step_in_which_nothing_was_drawn():
+    first = lines(ours=True)[:2]
+    del first[1]["replay/age_mean"]
+    assert dict(summary.summarise(first, batch=16))["replay"] == "12 groups; none drawn yet"
+
+
 def test_table_of_plain_grpo_leaves_our_rows_out():
     table = dict(summary.summarise(lines(ours=False), batch=16))
     assert set(table) == {"steps", "validation accuracy", "seconds per step"}

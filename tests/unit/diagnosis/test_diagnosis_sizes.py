@@ -143,15 +143,15 @@ NODE_OF_8 = Needs((Pool("trainer", 1, 8),), storage_units=8)
 
 
 def test_cpus_of_the_quickstart_and_of_a_node_of_eight():
-    assert CPU_QUICKSTART.cpus == 1 + 1 + 3 + 1
-    assert NODE_OF_8.cpus == 1 + 8 + 24 + 1
+    assert CPU_QUICKSTART.cpus == 1 + 1 + 3
+    assert NODE_OF_8.cpus == 1 + 8 + 24
 
 
 def test_one_cpu_too_few_waits_for_ever():
-    assert not failed(check_cpus(NODE_OF_8, [Node("a", 34, 8)]))
-    found = only_failure(check_cpus(NODE_OF_8, [Node("a", 33, 8)]))
-    assert "Ray has 33 logical CPUs free, the run needs 34" in found.message and "wait for ever" in found.message
-    assert "ray_kwargs.ray_init.num_cpus=34" in found.remedy
+    assert not failed(check_cpus(NODE_OF_8, [Node("a", 33, 8)]))
+    found = only_failure(check_cpus(NODE_OF_8, [Node("a", 32, 8)]))
+    assert "Ray has 32 logical CPUs free, the run needs 33" in found.message and "wait for ever" in found.message
+    assert "ray_kwargs.ray_init.num_cpus=33" in found.remedy
 
 
 def test_ranks_of_a_node_need_their_cpus_on_one_node():
@@ -174,7 +174,7 @@ def test_accelerators_missing_altogether_or_on_one_node():
 
 def test_pools_of_a_reward_model_count():
     needs = Needs((Pool("trainer", 1, 8), Pool("reward model", 1, 2)), storage_units=2)
-    assert (needs.ranks, needs.cpus) == (10, 1 + 2 + 30 + 1)
+    assert (needs.ranks, needs.cpus) == (10, 1 + 2 + 30)
     assert failed(check_accelerators(needs, [Node("a", 64, 8)]))
 
 
