@@ -9,7 +9,8 @@
 
 LABELS: parquet with question_id, successes, trials and perhaps policy (collect_pass_rates.py), or the observations of
 earlier runs. Questions and policies that are held out are not trained on; the report beside the checkpoint (X.json, X.png)
-says how well it does on them, under the policies of the file and under weaker and stronger ones. TIMING
+says how well it does on them, under the policies of the file and under weaker and stronger ones. 18,000
+questions take about 80 s of CPU time.
 """
 
 from __future__ import annotations
