@@ -63,9 +63,8 @@ def make_group(number: int, tokens: int, generator: torch.Generator) -> Group:
 def stay(replay: RolloutReplay, fresh: list[Group], drawn_groups: int, version: int) -> None:
     """One step of verl-dots' own work in the driver."""
     drawn = replay.draw(drawn_groups, version)
-    tags = store.row_tags()
     keys = [key for group in drawn for key in group.keys]
-    store.handle(keys, [tags[key] for key in keys])
+    store.lookup(keys)
     store.rewards(keys)  # stands for the fresh groups, which are as many
     store.row_sums(keys, rows.WEIGHT_SUMS)
     evicted = replay.admit(fresh) + replay.expire(version)

@@ -66,6 +66,12 @@ def quickstart(out: Path, *overrides: str, method: str = "dots_rr", steps: int =
     return Run(out, process.returncode, output)
 
 
+def finished(run: Run) -> Run:
+    """The same run, which must have ended well."""
+    assert run.returncode == 0, run.output + run.log[-3000:]
+    return run
+
+
 def start(out: Path, *overrides: str, method: str = "dots_rr", steps: int = 4, **environment: str) -> subprocess.Popen:
     """Start it in a process group of its own."""
     variables = {"METHOD": method, "STEPS": str(steps), "OUT": str(out), "TASK_DIR": TASK, "TEST_FREQ": "-1", **environment}

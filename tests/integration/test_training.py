@@ -99,7 +99,7 @@ def test_weights_in_the_loss_are_the_truncated_ratio_of_the_stored_rows(main_run
     assert truncated > 0
 
 
-def test_loss_of_the_worker_is_the_one_computed_from_the_stored_rows(paper_run, switched_off_run):
+def test_loss_of_the_worker_is_the_one_computed_from_the_stored_rows(switched_off_run):
     """With one mini-batch the policy still is the old one: the loss is -sum(ratio A) over the tokens of the batch."""
     for step in range(1, 4):
         record = switched_off_run.probe(step)

@@ -8,7 +8,7 @@ verl 0.9.1 make a part of a batch special: the rows must divide by the data-para
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 
@@ -32,7 +32,8 @@ class BehaviourLogProbs:
         replayed = self.now.replayed_keys
         fresh = [key for key in batch.keys if key not in replayed]
         if self.form == check.BEHAVIOUR:  # replayed rows keep the log-probs of the policy that wrote them
-            self._on_part(batch, fresh, lambda part: super(BehaviourLogProbs, self)._compute_old_log_prob(part, metrics))
+            part = batch.select_keys(fresh)
+            self._on_part(part, lambda part: super(BehaviourLogProbs, self)._compute_old_log_prob(part, metrics))
             self._remember_behaviour(batch, [])
             return batch
         batch = super()._compute_old_log_prob(batch, metrics)
@@ -43,30 +44,27 @@ class BehaviourLogProbs:
 
     def _remember_behaviour(self, batch: Rows, fresh: list[str]) -> None:
         """Store the log-probs of the policy that wrote the rows: fresh ones, and kept reference groups of this step."""
-        kept = [key for group in self.now.kept_reference for key in group.keys]
+        kept = self.now.kept_reference_keys
         if kept:
-            tags = store.row_tags()
-            part = store.handle(kept, [tags[key] for key in kept], batch.extra_info)
-            self._on_part(part, kept, lambda part: super(BehaviourLogProbs, self)._compute_old_log_prob(part, {}))
+            part = store.lookup(kept, batch.extra_info)
+            self._on_part(part, lambda part: super(BehaviourLogProbs, self)._compute_old_log_prob(part, {}))
         if self.form == check.DECOUPLED and fresh + kept:
             store.copy_field(fresh + kept, rows.OLD_LOG_PROBS, rows.BEHAVIOUR_LOG_PROBS)
 
     def _compute_ref_log_prob(self, batch: Rows, metrics: dict) -> Rows:
         """verl PPOTrainer._compute_ref_log_prob on fresh rows: that policy never changes, replayed rows have theirs."""
-        fresh = [key for key in batch.keys if key not in self.now.replayed_keys]
-        kept = [key for group in self.now.kept_reference for key in group.keys]
-        tags = store.row_tags()
-        part = store.handle(fresh + kept, [tags[key] for key in fresh + kept], batch.extra_info)
-        self._on_part(part, part.keys, lambda part: super(BehaviourLogProbs, self)._compute_ref_log_prob(part, metrics))
+        replayed = self.now.replayed_keys
+        fresh = [key for key in batch.keys if key not in replayed]
+        part = store.lookup(fresh + self.now.kept_reference_keys, batch.extra_info)
+        self._on_part(part, lambda part: super(BehaviourLogProbs, self)._compute_ref_log_prob(part, metrics))
         return batch
 
-    def _on_part(self, batch: Rows, keys: list[str], compute) -> None:
-        if not keys:
+    def _on_part(self, part: Rows, compute: Callable[[Rows], object]) -> None:
+        if not part.keys:
             return
         rollout = self.config.actor_rollout_ref.rollout
         on_part(
-            batch,
-            keys,
+            part,
             compute,
             ranks=max(self.actor_rollout_wg._dispatch_info["actor"]) + 1,
             micro_batch_size=None if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu,
@@ -75,31 +73,29 @@ class BehaviourLogProbs:
 
 
 def on_part(
-    batch: Rows,
-    keys: Sequence[str],
+    part: Rows,
     compute: Callable[[Rows], object],
     *,
     ranks: int,
     micro_batch_size: int | None,
     eos_token_id: int,
 ) -> None:
-    """Run `compute` (a log-prob method of verl's trainer, which writes its result to the store) on the rows `keys` only.
+    """Run `compute` (a log-prob method of verl's trainer, which writes its result to the store) on some rows only.
 
     Args:
-        batch: the batch that holds them; its `extra_info` (temperature, ...) goes along.
-        keys: rows to compute; at least one.
+        part: handle of these rows, at least one; its `extra_info` (temperature, ...) goes along.
         compute: called with the handle of these rows, padded where they do not divide by `ranks`.
         ranks: data-parallel size.
         micro_batch_size: verl's `log_prob_micro_batch_size_per_gpu`; None with dynamic batch sizes.
         eos_token_id: for verl's padding rows.
     """
-    part = batch.select_keys(list(keys))
+    keys = set(part.keys)
     padded = upsample_batch_to_divisible_size(part, ranks, eos_token_id)
-    padded.extra_info.update(batch.extra_info)
+    padded.extra_info.update(part.extra_info)
     if micro_batch_size is not None:
         padded.extra_info["micro_batch_size_per_gpu"] = math.gcd(len(padded) // ranks, micro_batch_size)
     compute(padded)
-    store.clear(set(padded.keys) - set(keys))
+    store.clear(set(padded.keys) - keys)
 
 
 def write_weights(worker_group, batch: Rows, replayed: set[str], max_weight: float | None) -> tuple[Rows, dict[str, float]]:

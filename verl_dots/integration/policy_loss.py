@@ -9,9 +9,8 @@ from __future__ import annotations
 import torch
 from verl.trainer.ppo.core_algos import agg_loss, register_policy_loss
 
+from verl_dots.integration.check import BEHAVIOUR, DECOUPLED
 from verl_dots.loss import behaviour_clip_loss, decoupled_clip_loss
-
-LOSS_MODES = ("dots_decoupled", "dots_behaviour")
 
 _VERL_NAMES = {"clip_fraction": "actor/pg_clipfrac", "approx_kl": "actor/ppo_kl"}
 """What verl's own losses call the same quantities, so that dashboards keep working."""
@@ -25,7 +24,7 @@ def accept_replayed_rows() -> None:
     _accepted = True
 
 
-@register_policy_loss("dots_decoupled")
+@register_policy_loss(DECOUPLED)
 def dots_decoupled(
     old_log_prob: torch.Tensor,
     log_prob: torch.Tensor,
@@ -36,7 +35,7 @@ def dots_decoupled(
     rollout_is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, float]]:
     """PPO-clip on pi/old times the weight old/behaviour; all tensors (batch, response)."""
-    _refuse_foreign_trainer("dots_decoupled")
+    _refuse_foreign_trainer(DECOUPLED)
     if rollout_is_weights is None:
         raise ValueError(
             "loss_mode=dots_decoupled got no rollout_is_weights: some rows of the batch lack them and TransferQueue then "
@@ -47,7 +46,7 @@ def dots_decoupled(
     return _aggregate(loss, response_mask, loss_agg_mode, config, metrics)
 
 
-@register_policy_loss("dots_behaviour")
+@register_policy_loss(BEHAVIOUR)
 def dots_behaviour(
     old_log_prob: torch.Tensor,
     log_prob: torch.Tensor,
@@ -58,7 +57,7 @@ def dots_behaviour(
     rollout_is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, float]]:
     """PPO-clip on pi/behaviour: the trainer leaves the behaviour policy's log-probs in `old_log_prob`."""
-    _refuse_foreign_trainer("dots_behaviour")
+    _refuse_foreign_trainer(BEHAVIOUR)
     low, high = _clip_range(config)
     loss, metrics = behaviour_clip_loss(log_prob, old_log_prob, advantages, response_mask, low, high)
     return _aggregate(loss, response_mask, loss_agg_mode, config, metrics)

@@ -56,6 +56,11 @@ class StepState:
         self.awaited -= len(uids)
 
     @property
+    def kept_reference_keys(self) -> list[str]:
+        """Store keys of the reference groups that enter the replay; they are in no batch of this step."""
+        return [key for group in self.kept_reference for key in group.keys]
+
+    @property
     def replayed_keys(self) -> set[str]:
         """Store keys of the replayed rows in the batch."""
         return {key for group in self.batch.replayed for key in group.keys}
@@ -65,14 +70,14 @@ def batch_metrics(now: StepState, policy_version: int) -> dict[str, float]:
     """Metrics known once the batch is put together (names: `verl_dots.types.METRICS`)."""
     fresh, replayed, trained = now.fresh, now.batch.replayed, [*now.batch.fresh, *now.batch.replayed]
     rewards = [reward for group in fresh for reward in group.rewards]
+    submitted = sum(submission.source != "reference" for submission in now.submissions.values())
     metrics = {
-        "dots/fresh_groups": sum(s.source != "reference" for s in now.submissions.values()),
+        "dots/fresh_groups": submitted,
         "dots/reference_groups": len(now.reference),
         "dots/reference_kept": len(now.kept_reference),
         "dots/generated_groups": len(now.submissions),
         "dots/generated_tokens": now.generated_tokens,
-        "dots/failed_groups": sum(s.source != "reference" for s in now.submissions.values())
-        - sum(group.complete for group in fresh),
+        "dots/failed_groups": submitted - sum(group.complete for group in fresh),
         "dots/informative_share": _share(group.informative for group in fresh),
         "dots/trained_informative_share": _share(group.informative for group in trained),
         "replay/drawn": len(replayed),

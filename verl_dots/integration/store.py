@@ -29,6 +29,12 @@ def handle(keys: Sequence[str], tags: Sequence[dict], extra_info: dict[str, Any]
     return KVBatchMeta(partition_id=rows.PARTITION, keys=list(keys), tags=list(tags), extra_info=dict(extra_info or {}))
 
 
+def lookup(keys: Sequence[str], extra_info: dict[str, Any] | None = None) -> Rows:
+    """A batch of rows that are in the store, with the tags they have there."""
+    tags = row_tags()
+    return handle(keys, [tags[key] for key in keys], extra_info)
+
+
 def read(keys: Sequence[str], fields: Sequence[str]) -> TensorDict:
     """Chosen fields of the rows, in the order of `keys`; a field that some row lacks is left out by TransferQueue."""
     return tq.kv_batch_get(keys=list(keys), partition_id=rows.PARTITION, select_fields=list(fields))

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import time
 
+import ray
 from omegaconf import DictConfig, open_dict
 from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.trainer_base import register_trainer
@@ -27,6 +28,7 @@ from verl_dots.integration import check, checkpoint, compat, questions, referenc
 from verl_dots.integration.logprobs import BehaviourLogProbs
 from verl_dots.integration.stepstate import StepState
 from verl_dots.integration.store import Rows
+from verl_dots.integration.worker import RolloutReplayWorker
 from verl_dots.replay import RolloutReplay
 from verl_dots.runlog import FolderLock, MetricsLog
 from verl_dots.types import Draw, Group, Observation
@@ -74,10 +76,6 @@ class DotsTrainer(BehaviourLogProbs, PPOTrainerSync):
     def _init_resource_pool_mgr(self) -> None:
         """verl PPOTrainer._init_resource_pool_mgr: install the worker that computes replay weights."""
         super()._init_resource_pool_mgr()
-        import ray
-
-        from verl_dots.integration.worker import RolloutReplayWorker
-
         for role in (Role.ActorRollout, Role.ActorRolloutRef):
             if role in self.role_worker_mapping:
                 self.role_worker_mapping[role] = ray.remote(RolloutReplayWorker)
@@ -187,10 +185,9 @@ class DotsTrainer(BehaviourLogProbs, PPOTrainerSync):
         """Record reference groups; keep the informative ones for the replay, clear the others' rows."""
         self._observe(groups)
         reuse = self.dots.reference.reuse and self.dots.replay.enable
-        kept = [group for group in groups if reuse and group.informative]
         self.now.reference += groups
-        self.now.kept_reference += kept
-        store.clear(key for group in groups if group not in kept for key in group.keys)
+        self.now.kept_reference += [group for group in groups if reuse and group.informative]
+        store.clear(key for group in groups if not (reuse and group.informative) for key in group.keys)
 
     def _balance_batch(self, batch: Rows, metrics: dict, **kwargs) -> Rows:
         """verl PPOTrainer._balance_batch, the first method after rewards exist: observe, and put the batch together."""
@@ -206,11 +203,9 @@ class DotsTrainer(BehaviourLogProbs, PPOTrainerSync):
         keys = [key for group in (*now.batch.fresh, *now.batch.replayed) for key in group.keys]
         if not keys:
             raise RuntimeError("no rollout of this step finished and the replay is empty: see the agent loop's log")
-        tags = store.row_tags()
         metrics.update(stepstate.batch_metrics(now, self.policy_version))
         metrics.update(stepstate.success_histogram(now.fresh, self.dots.reward_range))
-        together = store.handle(keys, [tags[key] for key in keys], batch.extra_info)
-        return super()._balance_batch(together, metrics, **kwargs)
+        return super()._balance_batch(store.lookup(keys, batch.extra_info), metrics, **kwargs)
 
     # ------------------------------------------------------------------------------------------------- after the update
 
