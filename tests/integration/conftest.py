@@ -4,13 +4,13 @@ import shutil
 
 import pytest
 
-from tests.integration.runs import finished, quickstart, start, stop, wait_for
+from tests.integration.runs import ended_well, quickstart, start, stop, wait_for
 
 
 @pytest.fixture(scope="session")
 def main_run(tmp_path_factory):
     """DOTS and RR at their defaults, 8 steps, checkpoints after 4 and 8."""
-    return finished(quickstart(tmp_path_factory.mktemp("main"), steps=8, SAVE_FREQ="4"))
+    return ended_well(quickstart(tmp_path_factory.mktemp("main"), steps=8, SAVE_FREQ="4"))
 
 
 @pytest.fixture(scope="session")
@@ -22,26 +22,26 @@ def resumed_run(tmp_path_factory):
     stop(process)
     assert (out / "checkpoints" / "latest_checkpointed_iteration.txt").read_text() == "4"
     shutil.rmtree(out / "probe")
-    return finished(quickstart(out, steps=8, SAVE_FREQ="4", RESUME="auto"))
+    return ended_well(quickstart(out, steps=8, SAVE_FREQ="4", RESUME="auto"))
 
 
 @pytest.fixture(scope="session")
 def plain_run(tmp_path_factory):
     """verl's own synchronous GRPO, one mini-batch a step."""
-    return finished(quickstart(tmp_path_factory.mktemp("plain"), method="grpo", steps=3, MINI_BATCH="16"))
+    return ended_well(quickstart(tmp_path_factory.mktemp("plain"), method="grpo", steps=3, MINI_BATCH="16"))
 
 
 @pytest.fixture(scope="session")
 def switched_off_run(tmp_path_factory):
     """Our trainer with selection and replay off, otherwise the same."""
     off = ["dots.selection.enable=False", "dots.replay.enable=False"]
-    return finished(quickstart(tmp_path_factory.mktemp("off"), *off, steps=3, MINI_BATCH="16"))
+    return ended_well(quickstart(tmp_path_factory.mktemp("off"), *off, steps=3, MINI_BATCH="16"))
 
 
 @pytest.fixture(scope="session")
 def paper_run(tmp_path_factory):
     """The paper's preset on two ranks with a KL loss: fresh reference set, behaviour form, log-probs of fresh rows only."""
-    return finished(
+    return ended_well(
         quickstart(
             tmp_path_factory.mktemp("paper"),
             "dots.reference.size=16",
@@ -64,7 +64,7 @@ def paper_run(tmp_path_factory):
 @pytest.fixture(scope="session")
 def overlap_run(tmp_path_factory):
     """Reference rollouts together with the step's own, a small replay with an age limit."""
-    return finished(
+    return ended_well(
         quickstart(
             tmp_path_factory.mktemp("overlap"),
             "dots.reference.mode=overlap",
@@ -80,7 +80,7 @@ def overlap_run(tmp_path_factory):
 @pytest.fixture(scope="session")
 def replay_only_run(tmp_path_factory):
     """Replay without selection, corrected for the rollout engine through verl's own rollout correction."""
-    return finished(
+    return ended_well(
         quickstart(
             tmp_path_factory.mktemp("replay"),
             "dots.replay.behaviour=rollout",

@@ -66,7 +66,7 @@ def quickstart(out: Path, *overrides: str, method: str = "dots_rr", steps: int =
     return Run(out, process.returncode, output)
 
 
-def finished(run: Run) -> Run:
+def ended_well(run: Run) -> Run:
     """The same run, which must have ended well."""
     assert run.returncode == 0, run.output + run.log[-3000:]
     return run

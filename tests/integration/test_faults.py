@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.processes import command_line, end, ended, send, wait_until
-from tests.integration.runs import ROOT, Run, finished, quickstart, start
+from tests.integration.runs import ROOT, Run, ended_well, quickstart, start
 from tests.integration.test_training import rewards_by_group
 
 pytestmark = [pytest.mark.verl, pytest.mark.long]
@@ -97,7 +97,7 @@ def finished(agent_worker_killed):
     """Resumed a last time, to the end."""
     out = agent_worker_killed[2].out
     run = quickstart(out, steps=STEPS, SAVE_FREQ="1", RESUME="auto")
-    finished(run)
+    ended_well(run)
     return run
 
 
@@ -156,7 +156,7 @@ def test_a_rollout_server_that_hangs_ends_the_run_in_bounded_time(tmp_path):
 
 def test_two_agent_loop_workers_give_the_same_run_to_the_bit(main_run, tmp_path):
     run = quickstart(tmp_path, "actor_rollout_ref.rollout.agent.num_workers=2", "reward.num_workers=2", steps=3)
-    finished(run)
+    ended_well(run)
     for step in range(1, 4):
         ours, theirs = main_run.probe(step), run.probe(step)
         assert ours["rows"]["responses"] == theirs["rows"]["responses"]
