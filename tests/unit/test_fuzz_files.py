@@ -70,7 +70,7 @@ def write_good(folder: Path) -> None:
     write_embeddings(folder / "embeddings.safetensors", IDS, vectors, model="m", side=side, side_names=("level",))
     torch.manual_seed(0)
     settings = AttentionSettings(dim=6, width=8, side=("level",))
-    save_checkpoint(folder / "predictor.safetensors", AttentionModel(settings), embedding_model="m")
+    save_checkpoint(folder / "predictor.safetensors", [AttentionModel(settings)], embedding_model="m")
     rows = [
         {
             "data_source": "sums",

@@ -63,13 +63,21 @@ def _answer(equivalence: Any, request: dict[str, Any]) -> bool | None:
 
 def _limit_memory() -> None:
     if sys.platform == "linux":  # macOS does not let a process limit its address space
-        used = int(open("/proc/self/statm", encoding="ascii").read().split()[0]) * resource.getpagesize()
+        used = _pages(0) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_LIMIT, used + MEMORY_LIMIT))
 
 
 def _resident() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    """Bytes. Not Linux's ``ru_maxrss``: a child inherits its parent's peak through fork and exec, and Ray workers are large."""
+    if sys.platform == "linux":
+        return _pages(1) * resource.getpagesize()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _pages(field: int) -> int:
+    """0: address space, 1: resident."""
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        return int(statm.read().split()[field])
 
 
 def _send(replies: Any, reply: dict[str, Any]) -> None:
