@@ -68,7 +68,7 @@ def _limit_memory() -> None:
 
 
 def _resident() -> int:
-    """Bytes. Not Linux's ``ru_maxrss``: a child inherits its parent's peak through fork and exec, and Ray workers are large."""
+    """Bytes. Not Linux's ``ru_maxrss``: a child inherits its parent's peak through fork and exec; Ray workers are big."""
     if sys.platform == "linux":
         return _pages(1) * resource.getpagesize()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
