@@ -57,7 +57,8 @@ class ReferenceConfig:
     window: Literal["all", "explored"] = "all"
     """Which groups of the training count as labels in mode `window`."""
     size: int | None = None
-    """Questions in the reference set, the paper's K; null: min(256, 8 x train_batch_size)."""
+    """Questions in the reference set, the paper's K; null: min(512, 32 x train_batch_size) in mode `window`, where labels are
+    free, otherwise min(256, 8 x train_batch_size)."""
     min_size: int = 32
     """Selection is uniform until this many labels exist."""
     reuse: bool = True
@@ -180,7 +181,8 @@ class DotsConfig:
         """Fill in the sizes that `null` derives from verl's `data.train_batch_size`."""
         reference = self.reference
         if reference.size is None:
-            size = max(2, min(256, 8 * train_batch_size))
+            most, batches = (512, 32) if reference.mode == "window" else (256, 8)
+            size = max(2, min(most, batches * train_batch_size))
             reference = dataclasses.replace(reference, size=size, min_size=min(reference.min_size, size))
         replay = self.replay
         if replay.capacity is None:

@@ -43,6 +43,7 @@ class Questions:
 
     ids: list[str]
     texts: list[str]
+    truths: list[str]
     prompts: torch.Tensor
     answers: torch.Tensor
 
@@ -50,20 +51,20 @@ class Questions:
     def load(cls, path: Path) -> Questions:
         frame = pd.read_parquet(path)
         texts = [info["question"] for info in frame["extra_info"]]
+        truths = [model["ground_truth"] for model in frame["reward_model"]]
         answers = torch.full((len(texts), RESPONSE_LENGTH), PAD_ID)
-        for row, truth in enumerate(frame["reward_model"]):
-            tokens = [*(CHARACTERS.index(digit) + 2 for digit in truth["ground_truth"]), END_ID]
+        for row, truth in enumerate(truths):
+            tokens = [*(CHARACTERS.index(digit) + 2 for digit in truth), END_ID]
             answers[row, : len(tokens)] = torch.tensor(tokens)
         ids = [info["question_id"] for info in frame["extra_info"]]
-        return cls(ids, texts, torch.from_numpy(encode_questions(texts)), answers)
+        return cls(ids, texts, truths, torch.from_numpy(encode_questions(texts)), answers)
 
 
     def rows(self, numbers: Sequence[int]) -> Questions:
         """The questions of these numbers."""
         chosen = torch.as_tensor(numbers)
-        return Questions(
-            [self.ids[i] for i in numbers], [self.texts[i] for i in numbers], self.prompts[chosen], self.answers[chosen]
-        )
+        names = ([column[i] for i in numbers] for column in (self.ids, self.texts, self.truths))
+        return Questions(*names, self.prompts[chosen], self.answers[chosen])
 
 
 @dataclass(frozen=True)

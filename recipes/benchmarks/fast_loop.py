@@ -39,6 +39,7 @@ from step_loop import StepLoop, Totals
 
 from verl_dots.difficulty.build import build_predictor
 from verl_dots.files import Parser, run_cli
+from verl_dots.questions import DistinctQuestions
 
 PROBES = (3, 21, 41, 61, 79)
 """Steps at whose refresh the estimate is compared with the true difficulty."""
@@ -82,8 +83,8 @@ def load_task(folder: Path) -> Task:
 @functools.cache
 def cached_predictor(folder: Path, config):
     """Predictors keep no state between refreshes, so the runs of a study share one."""
-    task = load_task(folder)
-    return build_predictor(config, task.train.ids, task.train.texts)[0]
+    train = load_task(folder).train
+    return build_predictor(config, DistinctQuestions(train.ids, train.texts, train.truths))[0]
 
 
 def summary(totals: Totals) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def test_overlay_switches_everything_on():
     assert config.trainer.v1.trainer_mode == "dots"
     assert config.actor_rollout_ref.actor.policy_loss.loss_mode == "dots_decoupled"
     assert dots.selection.target == 0.3
-    assert (dots.replay.capacity, dots.reference.size) == (128, 128)
+    assert (dots.replay.capacity, dots.reference.size) == (128, 512)
 
 
 def test_same_keys_in_ones_own_yaml(tmp_path):

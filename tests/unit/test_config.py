@@ -95,10 +95,17 @@ class TestDefaults:
             DotsConfig().seed = 2
 
     @pytest.mark.parametrize(
-        ("batch", "capacity", "size", "min_size"), [(64, 512, 256, 32), (8, 64, 64, 32), (2, 16, 16, 16)]
+        ("mode", "batch", "capacity", "size", "min_size"),
+        [
+            ("window", 64, 512, 512, 32),
+            ("window", 8, 64, 256, 32),
+            ("overlap", 64, 512, 256, 32),
+            ("fresh", 8, 64, 64, 32),
+            ("fresh", 2, 16, 16, 16),
+        ],
     )
-    def test_null_sizes_follow_the_batch(self, batch, capacity, size, min_size):
-        config = DotsConfig().resolve(train_batch_size=batch)
+    def test_null_sizes_follow_the_batch_and_the_price_of_a_label(self, mode, batch, capacity, size, min_size):
+        config = parse({"reference": {"mode": mode}}).resolve(train_batch_size=batch)
         assert (config.replay.capacity, config.reference.size, config.reference.min_size) == (capacity, size, min_size)
         assert config.resolve(train_batch_size=999) == config  # what is set stays
 

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from verl_dots.config import PredictorConfig
 from verl_dots.diagnosis.finding import Finding, fail, ok, warn
 from verl_dots.difficulty.build import build_predictor
 from verl_dots.embeddings import EmbeddingTable
+from verl_dots.questions import DistinctQuestions, Questions
 
 _PROBED = 256
 """Questions a predictor is built for; whether it fits does not depend on how many."""
 
 
-def check_questions(ids: Sequence[str], conflicts: dict[str, int]) -> list[Finding]:
-    """Identities of the rows of the training files.
-
-    Args:
-        ids: one per row.
-        conflicts: ids whose rows have different ground truths, and how many.
-    """
-    distinct = len(set(ids))
-    twice = len(ids) - distinct
+def check_questions(questions: Questions) -> list[Finding]:
+    """Identities of the rows of the training files."""
+    rows, distinct = len(questions.ids), len(set(questions.ids))
+    twice = rows - distinct
     repeated = f", {twice} rows repeat one of them" if twice else ""
-    findings = [ok("questions", f"{distinct:,} questions in {len(ids):,} rows{repeated} (before verl's length filter)")]
-    if conflicts:
+    findings = [ok("questions", f"{distinct:,} questions in {rows:,} rows{repeated} (before verl's length filter)")]
+    if conflicts := questions.conflicts:
         first = next(iter(conflicts))
         findings.append(
             warn(
@@ -37,21 +32,14 @@ def check_questions(ids: Sequence[str], conflicts: dict[str, int]) -> list[Findi
     return findings
 
 
-def check_predictor(config: PredictorConfig, ids: Sequence[str], texts: Sequence[str]) -> list[Finding]:
-    """Embeddings exist, hold every question, and fit the predictor's checkpoint.
-
-    Args:
-        config: the `dots.predictor` block.
-        ids: one per row of the training files; `texts` likewise.
-    """
+def check_predictor(config: PredictorConfig, pool: DistinctQuestions) -> list[Finding]:
+    """Embeddings exist, hold every question, and fit the predictor's checkpoint."""
     topic = "predictor"
-    text_of = dict(zip(reversed(ids), reversed(texts), strict=True))
-    pool = list(text_of)[::-1]
     try:
         if config.embeddings is not None:
-            EmbeddingTable.open(config.embeddings).index(pool)
-        some = pool[:_PROBED]
-        _, name = build_predictor(config, some, [text_of[question] for question in some])
+            EmbeddingTable.open(config.embeddings).index(pool.ids)
+        answers = pool.answers and pool.answers[:_PROBED]
+        _, name = build_predictor(config, DistinctQuestions(pool.ids[:_PROBED], pool.texts[:_PROBED], answers))
     except (ValueError, OSError) as error:
         message = " ".join(str(error).split())
         head, separator, remedy = message.rpartition(": ")

@@ -78,10 +78,10 @@ def _examine_questions(config: DictConfig, dots: DotsConfig | None, shape: batch
     findings, data = doctor_data.read_questions(config)
     if data is None:
         return findings
-    findings += questions.check_questions(data.ids, data.conflicts)
+    findings += questions.check_questions(data)
     findings += batch.check_pool(shape, dots, len(set(data.ids)))
     if dots is not None and dots.selection.enable:
-        findings += questions.check_predictor(dots.predictor, data.ids, data.texts)
+        findings += questions.check_predictor(dots.predictor, data.distinct())
     return findings
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import types
-from dataclasses import dataclass
 from pathlib import Path
 
 import datasets
@@ -12,15 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from verl_dots.diagnosis.finding import Finding, fail, warn
 from verl_dots.files import one_line
 from verl_dots.integration import doctor_config, rows
-
-
-@dataclass(frozen=True)
-class Questions:
-    """Rows of the training files: `ids` and `texts` one per row, `conflicts` as `rows.identify` gives them."""
-
-    ids: list[str]
-    texts: list[str]
-    conflicts: dict[str, int]
+from verl_dots.questions import Questions
 
 
 def read_questions(config: DictConfig) -> tuple[list[Finding], Questions | None]:
@@ -36,7 +27,7 @@ def read_questions(config: DictConfig) -> tuple[list[Finding], Questions | None]
         prompt_key = config.data.get("prompt_key", "prompt")
         if prompt_key not in frame.column_names:
             raise ValueError(f"data.train_files have no column {prompt_key!r} (they have {', '.join(frame.column_names)})")
-        return [], Questions(*rows.identify(types.SimpleNamespace(dataframe=frame), prompt_key))
+        return [], rows.identify(types.SimpleNamespace(dataframe=frame), prompt_key)
     except (ValueError, OSError, datasets.exceptions.DatasetsError) as error:
         return [fail("questions", one_line(error), "build the file with data_prep/build_questions.py")], None
 

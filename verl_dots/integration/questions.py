@@ -63,8 +63,8 @@ class Pool:
         Raises:
             ValueError: embeddings lack a question, or do not fit the predictor's checkpoint.
         """
-        ids, texts, conflicts = rows.identify(dataset, config.data.get("prompt_key", "prompt"))
-        if conflicts:
+        questions = rows.identify(dataset, config.data.get("prompt_key", "prompt"))
+        if conflicts := questions.conflicts:
             first = next(iter(conflicts))
             logger.warning(
                 "dots: %d question ids have different ground truths (first %s): their rows share one question's evidence",
@@ -72,15 +72,14 @@ class Pool:
             )  # fmt: skip
         selection = dots.selection
         sampler = DifficultySampler(
-            ids,
+            questions.ids,
             target=selection.target,
             temperature=selection.temperature,
             refresh_every=selection.refresh_every,
             explore_fraction=selection.explore_fraction,
             seed=dots.seed,
         )
-        text_of = dict(zip(reversed(ids), reversed(texts), strict=True))  # the first row of a question names it
-        predictor, name = build_predictor(dots.predictor, sampler.pool, [text_of[question] for question in sampler.pool])
+        predictor, name = build_predictor(dots.predictor, questions.distinct())
         estimator = DifficultyEstimator(predictor, sampler.pool, dots)
         custom = OmegaConf.select(config, "reward.custom_reward_function.path")
         return cls(dots, sampler, estimator, QuestionLog(folder), name, custom or "verl's default for the data source")

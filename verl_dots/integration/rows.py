@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tqdm import tqdm
 
+from verl_dots.questions import Questions
 from verl_dots.types import Draw, Group, Source, question_id_of_row, question_text
 
 PARTITION = "train"
@@ -100,20 +101,15 @@ def group_rows(
     return groups
 
 
-def identify(dataset, prompt_key: str) -> tuple[list[str], list[str], dict[str, int]]:
-    """Identity and text of every row of a loaded verl data set (after its length filter).
-
-    Returns:
-        ids, one per row; texts, one per row; conflicts: question ids whose rows have different ground truths, and how many.
-    """
-    ids, texts, truths = [], [], {}
+def identify(dataset, prompt_key: str) -> Questions:
+    """Identity, text and ground truth of every row of a loaded verl data set (after its length filter)."""
+    ids, texts, truths = [], [], []
     for row in _light_rows(dataset, prompt_key):
         extra_info, messages = row.get("extra_info"), row[prompt_key]
         ids.append(question_id_of_row(extra_info, messages))
         texts.append(question_text(extra_info, messages))
-        truth = (row.get("reward_model") or {}).get("ground_truth")
-        truths.setdefault(ids[-1], set()).add(repr(truth))
-    return ids, texts, {key: len(values) for key, values in truths.items() if len(values) > 1}
+        truths.append((row.get("reward_model") or {}).get("ground_truth"))
+    return Questions(ids, texts, truths)
 
 
 def _light_rows(dataset, prompt_key: str):

@@ -4,7 +4,7 @@ from methods import Method, parse_value, preset_settings
 
 def test_default_preset_is_the_configuration_default():
     method = Method.make("dots_rr", overrides=["batch=32"])
-    assert method.dots.replay.capacity == 8 * 32 and method.dots.reference.size == 256
+    assert method.dots.replay.capacity == 8 * 32 and method.dots.reference.size == 512
     assert (method.loss, method.norm_by_std, method.mean_of_rows) == ("decoupled", True, False)
     assert method.dots.replay.enable and method.dots.selection.enable
 
