@@ -57,8 +57,8 @@ class ReferenceConfig:
     window: Literal["all", "explored"] = "all"
     """Which groups of the training count as labels in mode `window`."""
     size: int | None = None
-    """Questions in the reference set, the paper's K; null: min(512, 32 x train_batch_size) in mode `window`, where labels are
-    free, otherwise min(256, 8 x train_batch_size)."""
+    """Questions in the reference set, the paper's K; null: min(512, 32 x train_batch_size) in mode `window`, where labels
+    are free, otherwise min(256, 8 x train_batch_size)."""
     min_size: int = 32
     """Selection is uniform until this many labels exist."""
     reuse: bool = True

@@ -17,12 +17,15 @@ import hashlib
 import json
 import os
 import secrets
+import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from safetensors import SafetensorError
 
 if TYPE_CHECKING:
     import pandas
@@ -39,6 +42,9 @@ def atomic_path(path: str | os.PathLike) -> Iterator[Path]:
     data is flushed to the disk before the rename. If the block raises (full disk, Ctrl-C, a bug), the temporary file is
     removed and whatever stood under ``path`` before is untouched. Missing parent directories are created.
 
+    While it is being written only its owner can read it; under its name it has the rights of any new file of that
+    directory (umask, default access lists), whatever the writer gave it: safetensors writes for its owner alone.
+
     Raises:
         ValueError: ``path`` is a directory.
         OSError: the directory cannot be written to.
@@ -50,20 +56,50 @@ def atomic_path(path: str | os.PathLike) -> Iterator[Path]:
     temporary = target.parent / f".{target.stem}.{secrets.token_hex(4)}{target.suffix}"
     try:
         with naming(target):
+            rights = _create_private(temporary, target)
             yield temporary
-            assert temporary.is_file(), f"nothing was written to the temporary path of {target}"
+            assert temporary.stat().st_size, f"nothing was written to the temporary path of {target}"
             _fsync(temporary)
+            if stat.S_IMODE(temporary.stat().st_mode) != rights:  # some file systems have no rights to change
+                os.chmod(temporary, rights)
             os.replace(temporary, target)
             _fsync(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
+def _create_private(temporary: Path, target: Path) -> int:
+    """Create an empty file for its owner alone; returns the rights that the system gives a new file there.
+
+    The system is asked by creating one, because reading the umask means setting it, for every thread of the process.
+    """
+    try:
+        rights = _create(temporary, 0o666)
+        temporary.unlink()
+        _create(temporary, 0o600)
+    except OSError as error:
+        raise OSError(error.errno, os.strerror(error.errno), os.fspath(target)) from error
+    return rights
+
+
+def _create(path: Path, rights: int) -> int:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, rights)
+    try:
+        return stat.S_IMODE(os.fstat(descriptor).st_mode)
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def naming(path: str | os.PathLike) -> Iterator[None]:
-    """Give an ``OSError`` that names no file, such as that of a disk that fills up while we write, the name ``path``."""
+    """Give an ``OSError`` that names no file, such as that of a disk that fills up while we write, the name ``path``.
+
+    safetensors has an exception of its own for what goes wrong while it writes; it becomes an ``OSError``.
+    """
     try:
         yield
+    except SafetensorError as error:
+        raise OSError(f"{os.fspath(path)!r} cannot be written ({one_line(error)})") from error
     except OSError as error:
         if error.filename is None and error.errno is not None:
             raise OSError(error.errno, os.strerror(error.errno), os.fspath(path)) from error

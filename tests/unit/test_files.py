@@ -11,8 +11,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors import SafetensorError
 
 from verl_dots import files
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def listing(directory: Path) -> list[str]:
@@ -48,6 +51,45 @@ class TestAtomicPath:
     def test_a_block_that_writes_nothing_is_a_bug(self, tmp_path):
         with pytest.raises(AssertionError), files.atomic_path(tmp_path / "x"):
             pass
+
+    @pytest.mark.parametrize("umask", [0o022, 0o007, 0o077])
+    def test_others_may_read_it_as_the_umask_says_whatever_the_writer_did(self, tmp_path, umask):
+        """In a process of its own: the umask belongs to a process. safetensors writes for the owner alone."""
+        program = """if True:
+            import os, sys
+            from pathlib import Path
+            import numpy as np
+            from safetensors.numpy import save_file
+            from verl_dots.files import atomic_path
+
+            folder = Path(sys.argv[1])
+            os.umask(int(sys.argv[2]))
+            writers = {
+                "text": lambda path: path.write_text("x"),
+                "numbers.npy": lambda path: np.save(path, np.zeros(2)),
+                "x.safetensors": lambda path: save_file({"x": np.zeros(2)}, path),
+            }
+            for name, write in writers.items():
+                with atomic_path(folder / name) as temporary:
+                    print(oct(temporary.stat().st_mode & 0o777))
+                    write(temporary)
+                    print(oct(temporary.stat().st_mode & 0o777))
+                print(oct((folder / name).stat().st_mode & 0o777))
+        """
+        command = [sys.executable, "-c", program, str(tmp_path), str(umask)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+        assert done.stdout.split() == [oct(0o600), oct(0o600), oct(0o666 & ~umask)] * 3
+
+    def test_a_folder_that_cannot_be_written_is_named_with_the_output(self):
+        with pytest.raises(OSError) as caught, files.atomic_path("/sys/out.parquet"):
+            pass
+        assert caught.value.filename == "/sys/out.parquet"
+
+    def test_an_error_of_safetensors_is_one_of_the_system(self, tmp_path):
+        with pytest.raises(OSError, match=r"x\.safetensors' cannot be written \(.*disk"):
+            with files.atomic_path(tmp_path / "x.safetensors"):
+                raise SafetensorError("the disk broke")
+        assert listing(tmp_path) == []
 
     def test_a_directory_is_refused(self, tmp_path):
         with pytest.raises(ValueError, match="is a directory"), files.atomic_path(tmp_path):
@@ -214,7 +256,6 @@ class TestRunCli:
 
 def test_it_imports_nothing_heavy():
     code = "import sys, verl_dots.files; print([m for m in ('torch', 'pandas', 'numpy', 'verl') if m in sys.modules])"
-    root = Path(__file__).resolve().parents[2]
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert json.loads(result.stdout.replace("'", '"')) == []
     assert os.environ.get("DOTS_TRACEBACK") is None

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verl_dots.difficulty.labels import RECENT, Labels, label_weights, merge_labels, pearson
+from verl_dots.difficulty.labels import RECENT, Labels, expected_pearson, label_weights, merge_labels
 from verl_dots.difficulty.predictor import Prediction
 from verl_dots.difficulty.stacking import fit_stack, logit, side_columns
 
@@ -102,7 +102,7 @@ class KernelPredictor:
             "offset": stack.offset,
         }
         report |= {f"side_{number}": float(weight) for number, weight in enumerate(stack.side_weights)}
-        expected = pearson(stack.held_out, labels.difficulty)
+        expected = expected_pearson(stack.held_out, labels.difficulty)
         if expected is not None:
             report["expected_pearson"] = expected
         return Prediction(difficulty, stack.held_out[labels.inverse], report)

@@ -55,6 +55,20 @@ def label_weights(labels: Labels, half_life: float) -> np.ndarray:
     return weights / weights.mean()
 
 
+def expected_pearson(held_out: np.ndarray, difficulty: np.ndarray) -> float | None:
+    """The correlation that predictions (Q,) promise which were made without the question's own label.
+
+    `sqrt(1 - e / m)` with their squared error e and that of the mean of the other labels m, and 0 where they are no better:
+    for calibrated predictions this is the correlation. The correlation itself misleads at small Q: without skill a held-out
+    prediction is such a mean, and moves against the label it has not seen (-1). None where all labels are equal.
+    """
+    if len(difficulty) < 3 or difficulty.std() < 1e-9:
+        return None
+    others = (difficulty.sum() - difficulty) / (len(difficulty) - 1)
+    share = np.mean(np.square(held_out - difficulty)) / np.mean(np.square(others - difficulty))
+    return float(np.sqrt(max(0.0, 1.0 - share)))
+
+
 def pearson(left: np.ndarray, right: np.ndarray) -> float | None:
     """Correlation, or None where one side is constant or there are fewer than three values."""
     if len(left) < 3 or left.std() < 1e-9 or right.std() < 1e-9:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from verl_dots.difficulty.attention import AttentionModel
-from verl_dots.difficulty.labels import RECENT, label_weights, merge_labels, pearson
+from verl_dots.difficulty.labels import RECENT, expected_pearson, label_weights, merge_labels
 from verl_dots.difficulty.predictor import Prediction
 from verl_dots.difficulty.stacking import fit_stack, side_columns
 
@@ -83,7 +83,7 @@ class TrainedPredictor:
         difficulty = stack.difficulty(np.stack(logits, axis=1), self._columns).astype(np.float32)
         report = {f"slope_{number}": float(weight) for number, weight in enumerate(stack.base_weights)}
         report |= {"offset": stack.offset} | {f"side_{number}": float(w) for number, w in enumerate(stack.side_weights)}
-        expected = pearson(stack.held_out, labels.difficulty)
+        expected = expected_pearson(stack.held_out, labels.difficulty)
         if expected is not None:
             report["expected_pearson"] = expected
         return Prediction(difficulty, stack.held_out[labels.inverse], report)
