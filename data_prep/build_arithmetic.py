@@ -131,7 +131,8 @@ def build(output: Path, settings: dict, model_dir: Path, train: list, val: list,
     from verl_dots.embeddings import write_embeddings
 
     logging.disable_progress_bar()
-    shutil.copytree(model_dir, output / "model", dirs_exist_ok=True)
+    # contents only: the weights in the cache may be readable by their owner alone
+    shutil.copytree(model_dir, output / "model", dirs_exist_ok=True, copy_function=shutil.copyfile)
     for name, part in (("train", train), ("val", val)):
         with atomic_path(output / f"{name}.parquet") as path:
             pd.DataFrame(part).to_parquet(path)

@@ -62,6 +62,13 @@ def test_embeddings_cover_all_questions(built):
     assert np.isfinite(table.rows([info["question_id"]])).all()
 
 
+def test_others_may_read_all_files_like_any_new_file(built, tmp_path):
+    (tmp_path / "new").touch()
+    files = [path for path in (built[0] / "x").rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} >= {".safetensors", ".parquet", ".json"}
+    assert {path.stat().st_mode for path in files} == {(tmp_path / "new").stat().st_mode}
+
+
 def test_manifest_says_what_was_measured(built):
     manifest = json.loads((built[0] / "x" / "manifest.json").read_text())
     measured = manifest["initial_success"]["train"]
