@@ -33,8 +33,9 @@ JOIN=(
 SHORT=(trainer.val_before_train=False data.val_max_samples=16)
 export RAY_ARGS='--resources={"NPU":1} --object-store-memory=200000000' SETUP=recipes/common/cpu_env.sh
 export METHOD=dots_rr TEST_FREQ=-1
+RESUME_STEPS=${RESUME_STEPS:-30} # more than a turn can do between its second step and the signal
 
-# submit NAME SBATCH_OPTIONS... -- OVERRIDES...: returns when the job has left the queue for good.
+# submit NAME SBATCH_OPTIONS... -- OVERRIDES...: its id goes to $DIR/NAME.id, its log to $DIR/NAME.log.
 submit() {
     local name=$1 options=()
     shift
@@ -47,8 +48,12 @@ submit() {
     OUT=$DIR/$name sbatch --parsable --gpus-per-node=0 --cpus-per-task=8 --output="$DIR/$name.log" "${options[@]}" \
         recipes/slurm/verl_dots.sbatch recipes/quickstart_cpu.sh "${JOIN[@]}" "${SHORT[@]}" \
         +ray_kwargs.ray_init.runtime_env.env_vars.VERL_FILE_LOGGER_PATH="$DIR/$name/verl_metrics.jsonl" "$@" >"$DIR/$name.id"
-    wait_for_job "$(cat "$DIR/$name.id")" || {
-        cat "$DIR/$name.log" "$DIR/$name/train.log" >&2
+}
+
+# Returns when the job has left the queue for good; shows its logs where it failed.
+finish() {
+    wait_for_job "$(cat "$DIR/$1.id")" || {
+        cat "$DIR/$1.log" "$DIR/$1/train.log" >&2
         return 1
     }
 }
@@ -72,20 +77,44 @@ PYTHON
 }
 
 finishes() {
-    STEPS=4 SAVE_FREQ=4 submit finishes --time=20 -- || return 1
-    check finishes 4 1
+    STEPS=3 SAVE_FREQ=3 submit finishes --time=20 -- || return 1
+    finish finishes || return 1
+    check finishes 3 1
 }
 
-# No checkpoint but the requested ones: SAVE_FREQ is out of reach.
+# Shortens the time limit of a job when it has trained two steps, so that it meets it in the middle of a run whatever the
+# machine's speed, and gives the next turn a long one again.
+cut_off() {
+    local id=$1 metrics=$2/checkpoints/dots/metrics.jsonl elapsed steps=0
+    until ((steps >= 2)); do
+        [[ $(job_state "$id") =~ PENDING|RUNNING|CONFIGURING ]] || return 1
+        sleep 1
+        [[ ! -f $metrics ]] || steps=$(wc -l <"$metrics")
+    done
+    elapsed=$(($(date +%s) - $(date -d "$(squeue --noheader --job "$id" --format %S)" +%s)))
+    scontrol update JobId="$id" TimeLimit=$((elapsed / 60 + 4))
+    echo "slurm.sh: two steps after $elapsed s; the time limit is $((elapsed / 60 + 4)) minutes now"
+    until [[ $(job_state "$id") == PENDING ]]; do
+        [[ $(job_state "$id") =~ RUNNING|COMPLETING|REQUEUED ]] || return 1
+        sleep 1
+    done
+    scontrol update JobId="$id" TimeLimit=30
+}
+
+# No checkpoint but the requested ones: SAVE_FREQ is out of reach. The signal's lead is above the time that is left, so it comes as
+# soon as Slurm looks, which is every 30 s.
 resumes() {
-    STEPS=${RESUME_STEPS:-90} SAVE_FREQ=100000 STOP_SECONDS=75 submit resumes --time="${RESUME_MINUTES:-6}" --signal=B:USR1@150 -- || return 1
-    check resumes "${RESUME_STEPS:-90}" 2
-    grep -q "Resuming from .*global_step_" "$DIR/resumes/train.log"
+    STEPS=$RESUME_STEPS SAVE_FREQ=100000 STOP_SECONDS=90 submit resumes --time=30 --signal=B:USR1@240 -- || return 1
+    cut_off "$(cat "$DIR/resumes.id")" "$DIR/resumes" || echo "slurm.sh: resumes was not cut off" >&2
+    finish resumes || return 1
+    check resumes "$RESUME_STEPS" 2 || return 1
+    grep "Resuming from .*global_step_" "$DIR/resumes/train.log"
 }
 
 nodes() {
     STEPS=3 SAVE_FREQ=3 submit nodes --nodes=2 --time=20 -- trainer.nnodes=2 \
         actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=32 actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=64 || return 1
+    finish nodes || return 1
     check nodes 3 1
     grep -q "Ray has 2 of 2 nodes" "$DIR/nodes.log"
 }

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # A Slurm of two nodes on this machine, on loopback, with everything in $DIR: its daemons are started and ended by process id.
+# cred_expire is also how long a job that is queued again waits (120 s unless told otherwise).
 
 write_slurm_conf() {
     local host
@@ -10,7 +11,7 @@ SlurmctldHost=$host(127.0.0.1)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket=$DIR/munge.socket
+AuthInfo=socket=$DIR/munge.socket,cred_expire=20
 SlurmctldPort=17817
 SlurmctldPidFile=$DIR/slurmctld.pid
 SlurmctldLogFile=$DIR/slurmctld.log
@@ -55,19 +56,27 @@ start_cluster() {
 }
 
 stop_cluster() {
-    local file
+    local file second
     scancel --user="$(id -un)" 2>/dev/null || true
+    for ((second = 0; second < 90; second++)); do # jobs end in order, while their nodes still run
+        [[ -n $(squeue --noheader 2>/dev/null) ]] || break
+        sleep 1
+    done
     for file in slurmd.n1 slurmd.n2 slurmctld munged; do
         [[ ! -f $DIR/$file.pid ]] || kill "$(cat "$DIR/$file.pid")" 2>/dev/null || true
     done
     sleep 2
 }
 
+job_state() {
+    scontrol show job "$1" --oneliner | grep -o 'JobState=[A-Z_]*' | cut -d= -f2
+}
+
 # Returns 0 when the job has completed, 1 when it has failed; a job that is queued again is waited for.
 wait_for_job() {
     local state
     while true; do
-        state=$(scontrol show job "$1" --oneliner | grep -o 'JobState=[A-Z_]*' | cut -d= -f2)
+        state=$(job_state "$1")
         case $state in
         COMPLETED) return 0 ;;
         PENDING | RUNNING | COMPLETING | REQUEUED | CONFIGURING) sleep 3 ;;

@@ -29,15 +29,15 @@ HEADLINE: tuple[Variant, ...] = (
     ("grpo", "grpo", "default", ()),
     ("dots", "dots", "default", ()),
     ("dots_rr default", "dots_rr", "default", ()),
+    ("dots_rr fresh .75", "dots_rr", "default", ("replay.fresh_fraction=0.75",)),
     ("dots_rr fresh 1", "dots_rr", "default", ("replay.fresh_fraction=1.0",)),
     ("dapo", "dapo", "default", ()),
-    ("dots_rr fresh .75", "dots_rr", "default", ("replay.fresh_fraction=0.75",)),
     ("rr", "rr", "default", ()),
     ("dots_rr paper", "dots_rr", "paper", ()),
     ("dots_rr released", "dots_rr", "released", ()),
     ("thompson", "thompson", "default", ()),
 )
-CORE = HEADLINE[:5]
+CORE = HEADLINE[:6]
 
 ABLATIONS: dict[str, tuple[object, ...]] = {
     "replay.fill": ("none",),
@@ -49,7 +49,7 @@ ABLATIONS: dict[str, tuple[object, ...]] = {
     "reference.window": ("explored",),
     "predictor.posterior": ("false",),
     "loss": ("behaviour",),
-    "reference.size": (32, 64, 128, 512),
+    "reference.size": (32, 64, 128, 256),
     "selection.target": (0.3, 0.7),
     "replay.max_age": (5, 10, 20),
     "replay.draw": ("informative",),
@@ -72,25 +72,15 @@ ACCURACY: dict[str, tuple[object, ...]] = {
 """Changes of one key of the accuracy setting, `fresh_fraction` 1 and filled, which is to come near DAPO's filter."""
 
 
-def headline(seeds: Sequence[int], tasks: Sequence[str] = ("x", "y"), batch: int = 16) -> list[Run]:
-    """All methods; first the core on all tasks, then the others, then the task whose difficulty is hard to predict."""
-    own = () if batch == 16 else (f"batch={batch}",)
-    runs = []
-    for variants, where in ((CORE, tasks), (HEADLINE[5:7], tasks), (CORE, ("x_carry",)), (HEADLINE[7:], tasks)):
-        for seed in seeds:
-            for task in where:
-                runs += [Run(task, label, method, seed, preset, over + own) for label, method, preset, over in variants]
-    return runs
-
-
-def large_batch(seeds: Sequence[int], batch: int = 32, tasks: Sequence[str] = ("x", "y")) -> list[Run]:
-    """The core methods at another batch size, the pairs of a seed together."""
+def headline(seeds: Sequence[int], batch: int = 32, tasks: Sequence[str] = ("x", "y", "x_carry")) -> list[Run]:
+    """All methods on all tasks, seed by seed: the core first, so that a study that is cut off says something."""
     own = (f"batch={batch}",)
     return [
         Run(task, label, method, seed, preset, over + own)
+        for variants in (CORE, HEADLINE[len(CORE) :])
         for seed in seeds
         for task in tasks
-        for label, method, preset, over in CORE
+        for label, method, preset, over in variants
     ]
 
 
@@ -113,9 +103,9 @@ def ablations(seeds: Sequence[int], batch: int = 32, tasks: Sequence[str] = ("x"
     return runs
 
 
-def accuracy(seeds: Sequence[int], batch: int = 16, tasks: Sequence[str] = ("x", "y")) -> list[Run]:
+def accuracy(seeds: Sequence[int], batch: int = 32, tasks: Sequence[str] = ("x", "y")) -> list[Run]:
     """What brings `fresh_fraction` 1 nearer to DAPO's filter; `no selection` is the filled replay alone."""
-    full = (() if batch == 16 else (f"batch={batch}",)) + ("replay.fresh_fraction=1.0",)
+    full = (f"batch={batch}", "replay.fresh_fraction=1.0")
     changes = [f"{key}={_value(value, batch)}" for key, values in ACCURACY.items() for value in values]
     runs = []
     for seed in seeds:
@@ -137,8 +127,8 @@ def _with_minimum(key: str, text: str) -> tuple[str, ...]:
 
 STUDIES: dict[str, Callable[[Sequence[int]], list[Run]]] = {
     "headline": headline,
-    "batch32": large_batch,
-    "batch64": lambda seeds: large_batch(seeds, 64),
+    "batch16": lambda seeds: headline(seeds, 16),
+    "batch64": lambda seeds: headline(seeds, 64),
     "ablations": ablations,
     "accuracy": accuracy,
 }

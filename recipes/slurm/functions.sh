@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What verl_dots.sbatch is made of. Uses its OUT and STOP_SECONDS.
+# What verl_dots.sbatch is made of. Uses its OUT, REQUEST and STOP_SECONDS.
 
 declare -A STEP=() # name of a running step -> process id of its srun
 
@@ -59,23 +59,24 @@ stop_steps() {
     done
 }
 
-# Seconds until Slurm's time limit.
-seconds_left() {
-    local end=${SLURM_JOB_END_TIME:-} # known to the job in newer versions only
-    [[ -n $end ]] || end=$(date -d "$(squeue --noheader --job "$SLURM_JOB_ID" --format %e)" +%s)
-    echo $((end - $(date +%s)))
+# When Slurm's time limit ends the job, in seconds since 1970. Asked for and not taken from SLURM_JOB_END_TIME, which older versions
+# lack and which stays as it was when somebody changes the limit.
+end_of_job() {
+    local end
+    end=$(squeue --noheader --job "$SLURM_JOB_ID" --format %e) && [[ -n $end ]] && date -d "$end" +%s && return
+    echo "${SLURM_JOB_END_TIME:-$(($(date +%s) + 2 * STOP_SECONDS))}" # Slurm does not answer
 }
 
 # Asks DotsTrainer for a checkpoint at the end of its running step, and waits for that, for one of verl's own (every SAVE_FREQ
-# steps, all that METHOD=grpo and dapo have), or until time is up.
+# steps, all that METHOD=grpo and dapo have), or until time is up. The caller removes the request when the recipe has ended.
 request_checkpoint() {
-    local request=$OUT/checkpoints/dots/save_now step
+    local step end
     step=$(checkpointed_step)
-    say "$(seconds_left) s left: asking for a checkpoint after $step"
-    mkdir -p "$(dirname "$request")"
-    touch "$request"
-    while running recipe && (($(checkpointed_step) <= step && $(seconds_left) > STOP_SECONDS)); do
+    end=$(end_of_job)
+    say "$((end - $(date +%s))) s left: asking for a checkpoint after $step"
+    mkdir -p "$(dirname "$REQUEST")"
+    touch "$REQUEST"
+    while running recipe && (($(checkpointed_step) <= step && end - $(date +%s) > STOP_SECONDS)); do
         sleep 2
     done
-    rm -f "$request"
 }
