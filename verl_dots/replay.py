@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -161,24 +161,23 @@ class RolloutReplay:
         groups = [{**dataclasses.asdict(group), "keys": list(group.keys), "rewards": list(group.rewards)} for group in self]
         return {"groups": groups, "generator": self._generator.bit_generator.state}
 
-    def load_state_dict(self, state: dict[str, Any], known: Container[str] | None = None) -> list[Group]:
+    def load_state_dict(self, state: dict[str, Any], keep: Callable[[Group], bool] = lambda group: True) -> list[Group]:
         """Replace the contents by a saved state.
 
         Args:
             state: what `state_dict` returned.
-            known: question ids of the data set; None: all are known.
+            keep: whether a saved group can still be trained on.
 
         Returns:
-            The saved groups that were not taken over: their question is unknown, or capacity is smaller now.
+            The saved groups that were not taken over: those not to keep, then those beyond a capacity that is smaller now.
         """
         saved = [
             Group(**{**group, "keys": tuple(group["keys"]), "rewards": tuple(group["rewards"])}) for group in state["groups"]
         ]
-        unknown = [group for group in saved if known is not None and group.question_id not in known]
-        gone = {group.uid for group in unknown}
         self._generator.bit_generator.state = state["generator"]
         self._groups.clear()
-        return unknown + self.admit(group for group in saved if group.uid not in gone)
+        kept = [group for group in saved if keep(group)]
+        return [group for group in saved if not keep(group)] + self.admit(kept)
 
 
 def _age(group: Group, policy_version: int) -> int:

@@ -16,6 +16,7 @@ import logging
 import os
 import shutil
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from verl.utils import tensordict_utils as tu
 from verl_dots.difficulty.observations import ObservationLog
 from verl_dots.files import explain
 from verl_dots.integration import rows, saved, store
+from verl_dots.types import Group
 
 if TYPE_CHECKING:
     from verl_dots.integration.trainer import DotsTrainer
@@ -84,7 +86,6 @@ def _write(trainer: DotsTrainer, folder: Path) -> int:
     state: dict[str, Any] = {
         "format": saved.FORMAT,
         "step": trainer.global_steps,
-        "loss_mode": trainer.form,
         "replay": trainer.rollout_replay.state_dict(),
         "tags": {key: tags[key] for key in keys},
     }
@@ -141,14 +142,11 @@ def restore(trainer: DotsTrainer) -> None:
         if folder is not None:
             logger.warning("dots: %s has no state of ours: selection and replay start empty at step %d", folder.parent, step)
         return
-    known = None
     if trainer.pool is not None and "sampler" in state:
-        known = set(trainer.pool.sampler.pool)
         _restore_pool(trainer, state, folder)
-    gone = trainer.rollout_replay.load_state_dict(state["replay"], known)
-    if gone:
-        logger.warning("dots: %d replayed groups belong to questions that the data set no longer has: dropped", len(gone))
-    _restore_rows(trainer, folder, state["tags"])
+    if trainer.dots.replay.enable:
+        _restore_replay(trainer, state["replay"])
+        _restore_rows(trainer, folder, state["tags"])
 
 
 def _loaded_folder(trainer: DotsTrainer) -> Path:
@@ -173,6 +171,23 @@ def _restore_pool(trainer: DotsTrainer, state: dict[str, Any], folder: Path) -> 
         difficulty = dict(zip(state["pool"], state["difficulty"], strict=True))
         if difficulty.keys() >= set(pool.sampler.pool):  # a question new to the file has none until the next refresh
             pool.difficulty = np.array([difficulty[question] for question in pool.sampler.pool])
+
+
+def _restore_replay(trainer: DotsTrainer, state: dict[str, Any]) -> None:
+    """Take over the groups that can still be trained on, and say how many cannot and why."""
+    sessions = trainer.config.actor_rollout_ref.rollout.n
+    known = None if trainer.pool is None else set(trainer.pool.sampler.pool)
+
+    def hindrance(group: Group) -> str | None:
+        if known is not None and group.question_id not in known:
+            return "belong to questions that the data set no longer has"
+        if len(group.rewards) != sessions:
+            return f"have another number of rollouts than actor_rollout_ref.rollout.n={sessions}"
+        return None
+
+    gone = trainer.rollout_replay.load_state_dict(state, keep=lambda group: hindrance(group) is None)
+    for why, count in Counter(hindrance(group) or "exceed dots.replay.capacity" for group in gone).items():
+        logger.warning("dots: %d replayed groups of the checkpoint %s: dropped", count, why)
 
 
 def _restore_rows(trainer: DotsTrainer, folder: Path, tags: dict[str, dict]) -> None:
