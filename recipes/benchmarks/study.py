@@ -38,7 +38,7 @@ from study_runs import read_run
 from verl_dots.files import Parser, atomic_path, run_cli
 
 ROOT = Path(__file__).resolve().parents[2]
-SAVE_EVERY = 10
+SAVE_EVERY = 5
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class TaskSettings:
 
     pool: str
     batch: int
-    steps: int = 80
+    steps: int = 40
     build_args: str = ""
 
 
