@@ -1,7 +1,7 @@
 """Texts -> vectors by sentence-transformers, shard by shard, so that a run that was killed continues.
 
-Any model of sentence-transformers works as it is; any other language model (the paper takes Qwen2.5-Math-1.5B-Instruct) is
-read by the same library with the mean of its last hidden states over the tokens.
+Any model of sentence-transformers works as it is; of any other language model (the paper takes Qwen2.5-Math-1.5B-Instruct)
+we take the mean of its last hidden states over the tokens of the question alone.
 
 Shapes: N texts, D dimensions.
 """
@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -109,13 +110,19 @@ def _load(settings: EncoderSettings, devices: Sequence[str]):
     """The model on the first device, with padding and length settled."""
     import torch
     from sentence_transformers import SentenceTransformer
+    from sentence_transformers.util import is_sentence_transformer_model
+    from transformers.utils import logging as transformers_logging
 
+    if not sys.stderr.isatty():
+        transformers_logging.disable_progress_bar()
     for name in ("sentence_transformers", "transformers", "httpx"):  # the error itself is shown, the retries are not
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
         model = SentenceTransformer(
             settings.model, device=devices[0], model_kwargs={"torch_dtype": getattr(torch, settings.dtype)}
         )
+        if len(model) == 2 and not is_sentence_transformer_model(settings.model):  # a language model and its pooling
+            _take_the_mean(model)
     except (OSError, ValueError, RuntimeError) as error:
         raise ValueError(f"--model {settings.model!r} cannot be loaded: {one_line(error)}") from error
     if settings.max_length is not None:
@@ -124,6 +131,17 @@ def _load(settings: EncoderSettings, devices: Sequence[str]):
     if getattr(tokenizer, "pad_token", "") is None:  # causal models often have none; padding is masked in the mean
         tokenizer.pad_token = tokenizer.eos_token
     return model
+
+
+def _take_the_mean(model) -> None:
+    """Pool a model that sentence-transformers does not know by the mean, and give it the bare text.
+
+    Left to itself, from version 5 on the library takes the last token of a causal model and puts the text into its chat
+    template: then the vectors would mostly tell of the template's end.
+    """
+    transformer, pooling = model
+    model[1] = type(pooling)(pooling.pooling_output_dimension, pooling_mode="mean")
+    getattr(transformer, "modality_config", {}).pop("message", None)
 
 
 @contextlib.contextmanager
