@@ -85,7 +85,7 @@ finishes() {
 # Shortens the time limit of a job when it has trained two steps, so that it meets it in the middle of a run whatever the
 # machine's speed, and gives the next turn a long one again.
 cut_off() {
-    local id=$1 metrics=$2/checkpoints/dots/metrics.jsonl elapsed steps=0
+    local id=$1 metrics=$2/checkpoints/dots/metrics.jsonl elapsed state steps=0
     until ((steps >= 2)); do
         [[ $(job_state "$id") =~ PENDING|RUNNING|CONFIGURING ]] || return 1
         sleep 1
@@ -94,8 +94,8 @@ cut_off() {
     elapsed=$(($(date +%s) - $(date -d "$(squeue --noheader --job "$id" --format %S)" +%s)))
     scontrol update JobId="$id" TimeLimit=$((elapsed / 60 + 4))
     echo "slurm.sh: two steps after $elapsed s; the time limit is $((elapsed / 60 + 4)) minutes now"
-    until [[ $(job_state "$id") == PENDING ]]; do
-        [[ $(job_state "$id") =~ RUNNING|COMPLETING|REQUEUED ]] || return 1
+    while state=$(job_state "$id") && [[ $state != PENDING ]]; do
+        [[ $state =~ RUNNING|COMPLETING|REQUEUED ]] || return 1
         sleep 1
     done
     scontrol update JobId="$id" TimeLimit=30
