@@ -121,11 +121,25 @@ def test_an_override_on_the_command_line_reaches_the_overlay():
     assert (config.dots.selection.target, config.dots.replay.max_age) == (0.3, 7)
 
 
-def test_through_verls_command_line_a_mistake_is_one_line_and_exit_code_2(tmp_path):
-    command = [sys.executable, "-m", "verl.trainer.main_ppo", *OVERLAY, *BASE, "dots.selection.target=2"]
+THROUGH_VERL = [
+    ("dots.selection.target=2", "dots.selection.target=2.0 is not allowed: use a failure rate in [0, 1]"),
+    (
+        "dots.predictor.embeddings=none.safetensors",
+        "no embeddings file 'none.safetensors': run python data_prep/embed_questions.py --questions FILE "
+        "--output none.safetensors",
+    ),
+    (
+        "data.dataloader_num_workers=8",
+        "data.dataloader_num_workers=8: a prefetched selection would be stale, set data.dataloader_num_workers=0",
+    ),
+]
+
+
+@pytest.mark.parametrize(("override", "line"), THROUGH_VERL, ids=lambda value: value.partition("=")[0])
+def test_through_verls_command_line_a_mistake_is_one_line_and_exit_code_2(override, line, tmp_path):
+    command = [sys.executable, "-m", "verl.trainer.main_ppo", *OVERLAY, *BASE, override, "hydra.run.dir=hydra"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
     assert done.returncode == 2
-    assert done.stderr.strip().splitlines()[-1] == (
-        "verl-dots: dots.selection.target=2.0 is not allowed: use a failure rate in [0, 1]"
-    )
+    assert done.stderr.strip().splitlines()[-1] == f"verl-dots: {line}"
     assert "Traceback" not in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["hydra"]  # Hydra's own record of the command; no run
