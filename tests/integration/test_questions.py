@@ -73,3 +73,15 @@ def test_embeddings_that_lack_questions_name_one_how_many_and_the_command(task, 
 def test_with_all_embeddings_the_model_is_named_in_the_banner(task, tmp_path):
     pool = pool_of(f"{task}/train.parquet", task, tmp_path, f"dots.predictor.embeddings={task}/embeddings.safetensors")
     assert "dimensions of" in pool.predictor_name
+
+
+def test_a_question_longer_than_a_prompt_may_be_is_left_out_by_verls_filter_before_ids_are_taken(task, tmp_path):
+    frame = pd.read_parquet(f"{task}/train.parquet").head(20)
+    text = "1+2" + "*3" * 18 + "="
+    frame.at[3, "prompt"] = [{"role": "user", "content": text}]
+    frame.at[3, "extra_info"] = {**frame.at[3, "extra_info"], "question": text, "question_id": question_id(text)}
+    frame.to_parquet(tmp_path / "long.parquet")
+    unfiltered = pool_of(tmp_path / "long.parquet", task, tmp_path).sampler.pool
+    filtered = pool_of(tmp_path / "long.parquet", task, tmp_path, "data.filter_overlong_prompts=true").sampler.pool
+    assert filtered == [question for question in unfiltered if question != question_id(text)]
+    assert len(filtered) == 19
