@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from arithmetic_world import Task, exact_success
-from transformers import AutoModelForCausalLM
+from predictor_in_training import follow, saved_models
 
 from verl_dots.runlog import read_metrics
 
@@ -37,7 +37,15 @@ def read_run(folder: Path, task_folder: Path, batch: int, steps: int) -> dict[st
     curve = accuracy_curve(folder / "checkpoints", task_folder)
     validation = {step: accuracy for step in (0, steps) if (accuracy := verl_validation(metrics.get(step, {}))) is not None}
     pearson = [(step, line["dots/pearson"]) for step, line in metrics.items() if line.get("dots/pearson") is not None]
-    return {"curve": curve, "per_step": dict(per_step), "verl_validation": validation, "pearson": pearson}
+    selected = (folder / "checkpoints" / "dots" / "questions").is_dir()
+    estimate = follow(folder, Task.load(task_folder)) if selected else []
+    return {
+        "curve": curve,
+        "per_step": dict(per_step),
+        "verl_validation": validation,
+        "pearson": pearson,
+        "estimate": estimate,
+    }
 
 
 def step_numbers(line: dict[str, Any], batch: int, rows: Iterable[dict[str, Any]]) -> dict[str, float]:
@@ -82,10 +90,7 @@ def accuracy_curve(checkpoints: Path, task_folder: Path) -> dict[str, list[float
     task = Task.load(task_folder)
     torch.set_num_threads(1)
     curve = {"step": [0], "accuracy": [float(exact_success(task.model(), task.val).mean())]}
-    for step, path in sorted((int(path.name.rpartition("_")[2]), path) for path in checkpoints.glob("global_step_*")):
-        model = AutoModelForCausalLM.from_pretrained(
-            path / "actor" / "huggingface", attn_implementation="sdpa", dtype=torch.float32
-        )
+    for step, model in saved_models(checkpoints):
         curve["step"].append(step)
         curve["accuracy"].append(round(float(exact_success(model, task.val).mean()), 4))
     return curve

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from predictor_in_training import summary
 from summary import crossing, spread
 
 BASELINE = "grpo"
@@ -109,8 +110,19 @@ def show(results: Sequence[Result]) -> str:
         baseline = methods.get(BASELINE, [])
         lines = [f"### {task}", "", HEADER, *(_line(method, runs, baseline) for method, runs in methods.items())]
         lines += ["", "Median seconds of a step by phase: " + "; ".join(map(_phases, methods, methods.values())) + "."]
-        parts.append("\n".join(lines))
+        parts.append("\n".join([*lines, *_estimates(methods)]))
     return "\n\n".join(parts)
+
+
+def _estimates(methods: dict[str, list[Result]]) -> list[str]:
+    """How well the difficulty was known: means over the saved models of a run, the median of the runs."""
+    cells = []
+    for method, runs in methods.items():
+        known = [summary(run["estimate"]) for run in runs if any("pearson" in row for row in run.get("estimate", []))]
+        if known:
+            early, whole = (np.median([one[name] for one in known]) for name in ("pearson_early", "pearson_mean"))
+            cells.append(f"{method} {early:.2f}, {whole:.2f}")
+    return ["", f"Pearson of estimated and true difficulty, first 20 steps and all: {'; '.join(cells)}."] if cells else []
 
 
 def _line(method: str, runs: Sequence[Result], baseline: Sequence[Result]) -> str:

@@ -74,6 +74,13 @@ def test_numbers_of_a_step_of_verls_own_trainer_with_its_filter():
     assert (ours["generated_tokens"], ours["generated_groups"], ours["fresh_informative"]) == (7, 3, 0.9)
 
 
+def test_the_estimate_is_told_where_the_difficulty_was_estimated():
+    rows = [{"step": 5, "spread": 0.4}] + [{"step": step, "pearson": value} for step, value in ((10, 0.9), (40, 0.7))]
+    text = show([*GRPO, {**HALF, "estimate": rows}])
+    assert text.endswith("\nPearson of estimated and true difficulty, first 20 steps and all: dots_rr 0.90, 0.80.")
+    assert "Pearson" not in show(GRPO)
+
+
 def test_collecting_writes_the_table_and_the_json(tmp_path, capsys):
     with pytest.raises(ValueError, match="holds no finished run"):
         collect(tmp_path, tmp_path / "results" / "study.json")
