@@ -35,6 +35,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     args = parse(argv)
     os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("VERL_LOGGING_LEVEL", "ERROR")  # it warns of a missing GPU, of which our own line says what to do
     warnings.filterwarnings("ignore", module="verl")
     from verl_dots.integration.doctor import examine  # imports verl, which takes seconds: after the arguments are read
 

@@ -160,6 +160,8 @@ OVERRIDES=("${DATA[@]}" "${MODEL[@]}" "${ACTOR[@]}" "${ROLLOUT[@]}" "${ALGORITHM
 
 if [[ $DRY_RUN == 1 ]]; then
     build_missing_questions echo >&2 # what a run would do first
+    QUESTIONS_TO_BUILD=$(missing_questions)
+    export QUESTIONS_TO_BUILD
     exec "$PYTHON" -m recipes.common.dry_run "${OVERRIDES[@]}"
 fi
 mkdir -p "$OUT"

@@ -33,6 +33,14 @@ build_missing_questions() {
     done
 }
 
+# Those that a run would build, absolute, separated by commas.
+missing_questions() {
+    local name
+    for name in "${TO_BUILD[@]}"; do
+        [[ -e $DATA_DIR/$name.parquet ]] || realpath -m "$DATA_DIR/$name.parquet"
+    done | paste -sd,
+}
+
 TO_BUILD=()
 if [[ -z $VAL_FILES ]]; then
     TO_BUILD+=("${VAL_DATA[@]}")

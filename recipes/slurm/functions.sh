@@ -44,7 +44,7 @@ running() {
 }
 
 # Ends steps, all at once, within 50 s. srun hands SIGUSR2 to the step's task (ray_node.sh, run_recipe.sh), which ends what it
-# started; Ray drains a node for up to 30 s. SIGTERM makes srun kill at once.
+# started. SIGTERM makes srun kill at once.
 stop_steps() {
     local name second
     for name in "$@"; do

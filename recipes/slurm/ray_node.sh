@@ -19,5 +19,6 @@ head)
     ;;
 worker) WHERE=(--address="$RAY_ADDRESS") ;;
 esac
+export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0 # Ray would try for 30 s to tell its head, which ends at the same time
 trap 'rm -rf "$DIR"' EXIT
 supervise ray start "${WHERE[@]}" "${COMMON[@]}" "${EXTRA[@]}"

@@ -23,11 +23,14 @@ def nodes_up(address: str) -> int:
     if not ray.is_initialized():
         if not answers(address):
             return 0
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        except ConnectionError:  # the head listens, and no node has joined yet: on a busy machine that takes minutes
+            return 0
     return sum(node["Alive"] for node in ray.nodes())
 
 
-def main(nodes: int, seconds: float = 300.0) -> int:
+def main(nodes: int, seconds: float = 600.0) -> int:
     address, deadline = os.environ["RAY_ADDRESS"], time.monotonic() + seconds
     while (up := nodes_up(address)) < nodes:
         if time.monotonic() > deadline:

@@ -163,6 +163,31 @@ def test_a_mistake_is_named_with_its_remedy(capsys, works, name):
     assert "-> " in following and remedy in following, following
 
 
+def test_all_mistakes_of_the_configuration_are_listed_together(capsys, works):
+    """The check before a training stops at the first of them."""
+    overrides = [
+        "trainer.v1.trainer_mode=sync",
+        "data.dataloader_num_workers=4",
+        f"{ACTOR}.policy_loss.loss_mode=vanilla",
+        f"{STORAGE}.total_storage_size=1000",
+        "algorithm.filter_groups.enable=True",
+        "dots.predictor.embeddings=absent.safetensors",
+    ]
+    code, printed = examine(capsys, *OVERLAY, *works, *overrides)
+    assert code == 1
+    found = [line.split(maxsplit=2)[2] for line in printed.splitlines() if line.startswith("FAIL    configuration")]
+    parts = ["trainer_mode=sync", "num_workers=4", "loss_mode=vanilla", "storage_size=1000", "filter_groups", "absent.safet"]
+    assert len(found) == len(parts), printed
+    assert all(part in line for part, line in zip(parts, found, strict=True)), found
+    assert printed.count("no embeddings file 'absent.safetensors'") == 1
+
+
+def test_the_other_keys_are_looked_at_where_the_dots_block_cannot_be_read(capsys, works):
+    code, printed = examine(capsys, *OVERLAY, *works, "data.dataloader_num_workers=4", "dots.replay=3")
+    assert code == 1
+    assert "data.dataloader_num_workers=4" in printed and "dots.replay=3 is not allowed" in printed
+
+
 def test_embeddings_of_other_questions(capsys, works, tmp_path):
     import numpy as np
 

@@ -109,6 +109,22 @@ def test_configuration_to_stdout_findings_to_stderr(tmp_path, capsys):
     assert "60 steps of plain GRPO take about" in captured.err
 
 
+def test_files_that_a_run_would_build_are_no_mistake(tmp_path, capsys, monkeypatch):
+    """As a recipe in a fresh checkout: exit code 0, and the missing files are named with what happens to them."""
+    recipe, data = "run_qwen2_5_3b_scp25k_fsdp.sh", tmp_path / "data"
+    words = overrides(recipe, "dots_rr", "default", f"data.train_files={data}/a.parquet", f"data.val_files={data}/b.parquet")
+    monkeypatch.setenv("QUESTIONS_TO_BUILD", f"{data}/a.parquet,{data}/b.parquet")
+    from recipes.common.dry_run import main
+
+    assert main(words) == 0
+    printed = capsys.readouterr().err
+    assert f"warning files          data.train_files={data}/a.parquet: not there yet" in printed
+    assert printed.count("-> a run builds it first") == 2 and "FAIL" not in printed
+    monkeypatch.setenv("QUESTIONS_TO_BUILD", f"{data}/a.parquet")
+    assert main(words) == 1
+    assert f"FAIL    files          data.val_files={data}/b.parquet: no such file" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "variables", "line"),
     [

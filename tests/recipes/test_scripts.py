@@ -122,6 +122,18 @@ def test_a_dry_run_says_what_would_be_built_and_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_dry_run_knows_what_would_be_built(tmp_path):
+    teller = tmp_path / "python"
+    teller.write_text('#!/bin/sh\necho "$QUESTIONS_TO_BUILD"\n')
+    teller.chmod(0o755)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "gsm8k.parquet").touch()
+    variables = {"PYTHON": str(teller), "DRY_RUN": "1", "DATA_DIR": str(tmp_path / "data")}
+    names = ("math500", "minerva", "olympiadbench", "math")
+    assert start(MATH, **variables).stdout.strip() == ",".join(f"{tmp_path}/data/{name}.parquet" for name in names)
+    assert start(MATH, TRAIN_FILE="a.parquet", VAL_FILES="b.parquet", **variables).stdout.strip() == ""
+
+
 def test_a_run_builds_what_is_missing_then_asks_doctor_then_trains(tmp_path):
     data = tmp_path / "data"
     data.mkdir()

@@ -46,7 +46,9 @@ def examine(
         return  # nothing after this would say more than that
     findings, dots = doctor_config.check_dots(config)
     yield "Configuration", [*findings, *doctor_config.check_verl(config), *doctor_config.check_files(config)]
-    yield from _examine_sizes(config, dots, config_only, ray_timeout_s)
+    said = {finding.message for finding in findings}  # embeddings are opened again when the questions are looked up
+    for title, later in _examine_sizes(config, dots, config_only, ray_timeout_s):
+        yield title, [finding for finding in later if finding.message not in said]
 
 
 def _examine_sizes(

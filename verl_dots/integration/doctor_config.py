@@ -13,7 +13,7 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from verl_dots.config import DotsConfig
@@ -66,21 +66,50 @@ def check_dots(config: DictConfig) -> tuple[list[Finding], DotsConfig | None]:
         return [warn(topic, message, "to switch it on: 'hydra.searchpath=[pkg://verl_dots.configs]' +dots=default")], None
     try:
         dots = check.parse(config)
-    except ValueError as error:
-        return [_mistake(topic, error)], None
-    try:
-        check.check(copy.deepcopy(config))
-    except (ValueError, RuntimeError, OSError) as error:
-        return [_mistake(topic, error)], dots
+    except ValueError:
+        dots = None  # which key it is follows from `_mistakes`
+    wrong = [_mistake(topic, message) for message in _mistakes(config)]
+    if wrong or dots is None:
+        return wrong, dots
     parts = [name for name, on in (("DOTS", dots.selection.enable), ("RR", dots.replay.enable)) if on]
     loss = check.loss_mode(config) if dots.replay.enable else "vanilla"
     return [ok(topic, f"{' and '.join(parts) or 'neither DOTS nor RR'} active, loss {loss}")], dots
 
 
-def _mistake(topic: str, error: Exception) -> Finding:
-    """The error of a check as a finding: what stands behind the last comma or colon is the remedy."""
-    message = one_line(error)
-    for separator in (", set ", ": set ", "; use ", ": use ", ": run "):
+def _mistakes(config: DictConfig) -> list[str]:
+    """All that `check.check` refuses, which itself stops at the first.
+
+    It is asked again with one key after the other set right. Each of these settings can only take a mistake away.
+    """
+    behaviour = OmegaConf.select(config, "dots.replay.behaviour", default="trainer")
+    keep_loss = behaviour != "trainer" or check.loss_mode(config) in (check.DECOUPLED, check.BEHAVIOUR)
+    set_right: list[tuple[str, Any]] = [
+        ("trainer.use_v1", True),
+        ("trainer.v1.trainer_mode", check.TRAINER_MODE),
+        ("trainer.v1.dots", None),
+        ("data.dataloader_num_workers", 0),
+        (check.LOSS_KEY, check.loss_mode(config) if keep_loss else check.DECOUPLED),
+        ("dots.replay.enable", False),
+        ("algorithm.filter_groups.enable", False),
+        ("dots.reference.mode", "window"),
+    ]
+    trial, found = copy.deepcopy(config), {}
+    for key, value in [(None, None), *set_right]:
+        if key is not None:
+            with open_dict(trial):
+                OmegaConf.update(trial, key, value, force_add=True)
+        try:
+            check.check(copy.deepcopy(trial))
+        except (ValueError, RuntimeError, OSError) as error:
+            found[one_line(error)] = None
+        else:
+            break
+    return list(found)
+
+
+def _mistake(topic: str, message: str) -> Finding:
+    """The message of a check as a finding: what stands behind the last comma or colon is the remedy."""
+    for separator in (", set ", ": set ", "; use ", ": use ", ": run ", ": raise ", ": did you "):
         head, found, remedy = message.rpartition(separator)
         if found:
             return fail(topic, head, separator[2:] + remedy)
