@@ -12,7 +12,6 @@ Without access to the hub, give the data set's own files with --local-file.
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from common.quiet import quieten
 from sources import cleaning, output, reading
 from sources.converters import own_file
 from sources.progress import bar
@@ -174,7 +174,7 @@ def read(data_set: DataSet, args: argparse.Namespace) -> tuple[list[tuple[str, l
     """The rows by split, and the manifest's account of where they come from."""
     if args.local_file:
         return reading.read_files(data_set, args.local_file, "+".join(args.split or data_set.splits[:1]))
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # the error itself is shown, its five retries are not
+    quieten()
     return reading.read_hub(data_set, args.split or data_set.splits, args.revision)
 
 

@@ -19,6 +19,7 @@ import os
 import secrets
 import stat
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
@@ -132,10 +133,12 @@ def check_output(output_path: str | os.PathLike) -> None:
     Raises:
         ValueError: it is a directory, ends in ``.json``, or its manifest's name is taken: ``X.parquet`` and
             ``X.safetensors`` in one directory would share ``X.json``.
+        OSError: no file can be made in its directory, or in the one above that exists.
     """
     path = Path(output_path)
     if path.is_dir():
         raise ValueError(f"output {str(path)!r} is a directory: give a file name inside it")
+    _check_writable(path)
     if not manifest_path(path).exists():
         return
     output = read_manifest(path).get("output")
@@ -143,6 +146,15 @@ def check_output(output_path: str | os.PathLike) -> None:
     if owner != path.name:
         whose = f"the manifest of {owner!r}" if owner else "not a manifest of ours"
         raise ValueError(f"{str(manifest_path(path))!r} is {whose}: give the output {path.name!r} another name")
+
+
+def _check_writable(path: Path) -> None:
+    """Make a nameless file where the output will be: rights alone do not tell (read-only disks, quotas, root)."""
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise OSError(error.errno, os.strerror(error.errno), os.fspath(path)) from error
 
 
 def write_manifest(output_path: str | os.PathLike, **fields: Any) -> Path:

@@ -9,15 +9,14 @@ Shapes: N texts, D dimensions.
 from __future__ import annotations
 
 import contextlib
-import json
-import logging
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from common.plan import Plan
+from common.quiet import quieten
 from tqdm import tqdm
 
 from verl_dots.files import atomic_path, one_line
@@ -39,27 +38,15 @@ class Shards:
     """The folder `X.parts` beside the output `X.safetensors`: one array per shard."""
 
     def __init__(self, output: Path, ids: Sequence[str], settings: EncoderSettings) -> None:
-        """Open or create the folder.
+        """Look at the folder, which appears with the first shard.
 
         Raises:
             ValueError: it holds shards of other questions or settings.
         """
         self.folder = output.with_suffix(".parts")
         self.count = -(-len(ids) // SHARD)
-        plan = {**asdict(settings), "questions": len(ids), "first": ids[0], "last": ids[-1], "shard": SHARD}
-        path = self.folder / "plan.json"
-        if path.exists():
-            found = json.loads(path.read_text(encoding="utf-8"))
-            different = [name for name in plan if found.get(name) != plan[name]]
-            if different:
-                name = different[0]
-                raise ValueError(
-                    f"{str(self.folder)!r} holds vectors made with {name} {found.get(name)!r}, not {plan[name]!r}: "
-                    "repeat that command to finish them, or remove the folder"
-                )
-        else:
-            with atomic_path(path) as temporary:
-                temporary.write_text(json.dumps(plan, indent=2) + "\n", encoding="utf-8")
+        which = {"questions": len(ids), "first": ids[0], "last": ids[-1], "shard": SHARD}
+        self._plan = Plan(self.folder, {**asdict(settings), **which})
 
     def path(self, number: int) -> Path:
         """File of a shard."""
@@ -70,7 +57,12 @@ class Shards:
         return [number for number in range(self.count) if not self.path(number).exists()]
 
     def write(self, number: int, vectors: np.ndarray) -> None:
-        """Write one shard, whole or not at all."""
+        """Write one shard, whole or not at all.
+
+        Raises:
+            ValueError: another run has begun to fill the folder with other settings.
+        """
+        self._plan.claim()
         with atomic_path(self.path(number)) as temporary:
             np.save(temporary, vectors, allow_pickle=False)
 
@@ -111,12 +103,8 @@ def _load(settings: EncoderSettings, devices: Sequence[str]):
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.util import is_sentence_transformer_model
-    from transformers.utils import logging as transformers_logging
 
-    if not sys.stderr.isatty():
-        transformers_logging.disable_progress_bar()
-    for name in ("sentence_transformers", "transformers", "httpx"):  # the error itself is shown, the retries are not
-        logging.getLogger(name).setLevel(logging.ERROR)
+    quieten()
     try:
         model = SentenceTransformer(
             settings.model, device=devices[0], model_kwargs={"torch_dtype": getattr(torch, settings.dtype)}

@@ -7,7 +7,6 @@ divided in any way.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from common.plan import Plan
 
 from verl_dots.files import atomic_path, read_parquet
 
@@ -50,7 +50,7 @@ class Chunks:
     """The chunk files of one run, in the folder ``X.parts`` beside its output ``X.parquet``."""
 
     def __init__(self, output: Path, questions: int, size: int, settings: dict[str, Any]) -> None:
-        """Open or create the folder.
+        """Look at the folder, which appears with the first chunk.
 
         Raises:
             ValueError: it holds chunks made with other settings.
@@ -59,13 +59,7 @@ class Chunks:
         self.size = size
         self.questions = questions
         self.count = -(-questions // size)
-        plan = {**settings, "questions": questions, "chunk_size": size}
-        path = self.folder / "plan.json"
-        if path.exists():
-            _check_same(json.loads(path.read_text(encoding="utf-8")), plan, self.folder)
-        else:
-            with atomic_path(path) as temporary:
-                temporary.write_text(json.dumps(plan, indent=2) + "\n", encoding="utf-8")
+        self._plan = Plan(self.folder, {**settings, "questions": questions, "chunk_size": size})
 
     def missing(self, shard: Shard = Shard()) -> list[int]:  # noqa: B008, frozen
         """Numbers of a shard's chunks that are not there yet."""
@@ -76,7 +70,12 @@ class Chunks:
         return slice(number * self.size, min((number + 1) * self.size, self.questions))
 
     def write(self, number: int, labels: pd.DataFrame) -> None:
-        """Keep the labels of a finished chunk."""
+        """Keep the labels of a finished chunk.
+
+        Raises:
+            ValueError: another run has begun to fill the folder with other settings.
+        """
+        self._plan.claim()
         with atomic_path(self._path(number)) as temporary:
             labels.to_parquet(temporary)
 
@@ -96,13 +95,3 @@ class Chunks:
 def seed_of(seed: int, chunk: int) -> int:
     """The sampling seed of a chunk, in [0, 2^31)."""
     return int(np.random.SeedSequence([seed, chunk]).generate_state(1)[0] >> 1)
-
-
-def _check_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
-    different = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    if different:
-        name = different[0]
-        raise ValueError(
-            f"{str(folder)!r} holds chunks made with {name} {before.get(name)!r}, not {now.get(name)!r}: "
-            "use the same options to continue, or remove the folder to start again"
-        )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from common.quiet import quieten
 
 from verl_dots.files import one_line
 
@@ -57,6 +58,7 @@ def load_tokenizer(model: str) -> Any:
     """
     from transformers import AutoTokenizer
 
+    quieten()
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
     except (OSError, ValueError) as error:
@@ -128,10 +130,7 @@ class TransformersEngine:
     def __init__(self, model: str, sampling: Sampling, *, batch_size: int, dtype: str, **_: Any) -> None:
         import torch
         from transformers import AutoModelForCausalLM, GenerationConfig
-        from transformers.utils import logging as transformers_logging
 
-        if not sys.stderr.isatty():
-            transformers_logging.disable_progress_bar()
         self._tokenizer = load_tokenizer(model)
         self._sampling = sampling
         self._prompts_at_once = max(1, batch_size // sampling.rollouts)

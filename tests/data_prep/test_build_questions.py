@@ -450,6 +450,17 @@ class TestRefusals:
             assert DATA_SETS[dataset].hub in err
             assert "--local-file" in err
 
+    def test_a_hub_that_does_not_answer(self, tmp_path):
+        """A real refusal of the system, as behind a firewall: nothing listens on port 9. Retries do not show."""
+        done = subprocess.run(
+            [sys.executable, ROOT / "data_prep" / "build_questions.py", "minerva", "--output", tmp_path / "q.parquet"],
+            capture_output=True, text=True, env={**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9"}, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1, done.stderr
+        assert "math-ai/minervamath" in done.stderr and "--local-file" in done.stderr
+        assert list(tmp_path.iterdir()) == []
+
     def test_no_permission(self, run, tmp_path):
         err = refused(run, tmp_path, "gsm8k", "--local-file", SAMPLES / "gsm8k.jsonl", "--output", "/sys/q.parquet")
         assert "no permission" in err

@@ -110,8 +110,8 @@ def test_the_pass_rates_are_the_models_own(chain, model):
 
 def test_the_predictor_knows_which_unseen_questions_are_hard(chain):
     assert chain.trained["questions"] == round(HELD_OUT * QUESTIONS)
-    assert chain.trained["pearson_mean"] > 0.5
-    assert chain.untrained["pearson_mean"] > 0.3  # one that learns from the reference set alone
+    assert chain.trained["pearson_mean"] > 0.75
+    assert chain.untrained["pearson_mean"] > 0.6  # one that learns from the reference set alone
     assert chain.trained["calibration_error"] < 0.2
 
 

@@ -188,7 +188,7 @@ class TestRollouts:
         code, _, err = run(main, *options(arithmetic, tmp_path / "labels.parquet", *more))
         assert (code, err.count("\n")) == (2, 1)
         assert words in err
-        assert not (tmp_path / "labels.parquet").exists()
+        assert list(tmp_path.iterdir()) == []
 
     def test_a_file_that_is_no_question_file(self, run, arithmetic, tmp_path):
         pd.DataFrame({"question": ["q"]}).to_parquet(tmp_path / "x.parquet")

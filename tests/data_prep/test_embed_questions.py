@@ -99,10 +99,23 @@ def test_parts_made_with_other_settings_are_not_mixed_in(
 ):
     path, _ = questions
     command = ("--questions", path, "--model", model_path, "--devices", "cpu", "--output", tmp_path / "e.safetensors")
-    monkeypatch.setattr(encoder.Shards, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    original = encoder.Shards.write
+
+    def dies_after_the_first(self, number, vectors):
+        original(self, number, vectors)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(encoder.Shards, "write", dies_after_the_first)
     assert run(embed_questions.main, *command)[0] == 130
     code, _, err = run(embed_questions.main, *command, "--max-length", 5)
     assert code == 2 and "max_length None, not 5" in err and err.count("\n") == 1
+
+
+def test_a_model_that_cannot_be_loaded_is_no_obstacle_to_the_right_one(tmp_path, run, questions, model_path):
+    """Nothing of the attempt is kept, or its model would be the one to continue with."""
+    command = ("--questions", questions[0], "--devices", "cpu", "--output", tmp_path / "e.safetensors", "--model")
+    assert run(embed_questions.main, *command, tmp_path / "no_model")[0] == 2
+    assert run(embed_questions.main, *command, model_path)[0] == 0
 
 
 def test_lexical_features_of_question_and_answer(tmp_path, run, questions):

@@ -1,10 +1,12 @@
-"""A language model small enough to make here: no network."""
+"""Language models small enough to make here: no network."""
 
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from verl_dots.cpu.arithmetic.model import CHAT_TEMPLATE, END, PAD, PAD_ID, VOCABULARY
 
 
 def tiny_causal_model(path: Path) -> str:
@@ -27,3 +29,27 @@ def tiny_causal_model(path: Path) -> str:
         )  # fmt: skip
         Qwen2ForCausalLM(config).save_pretrained(path)
     return str(path)
+
+
+def arithmetic_model_that_reads_any_text(trained: Path, path: Path, positions: int) -> None:
+    """Save the quickstart's model with every byte in its vocabulary: it still does sums, and writes digits about the rest.
+
+    Args:
+        trained: the quickstart's model.
+        path: folder to write.
+        positions: tokens of the longest prompt and response.
+    """
+    more = [byte for byte in sorted(pre_tokenizers.ByteLevel.alphabet()) if byte not in VOCABULARY]
+    tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(VOCABULARY + more)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=END)
+    fast.chat_template = CHAT_TEMPLATE
+    fast.save_pretrained(path)
+    model = AutoModelForCausalLM.from_pretrained(trained, dtype=torch.float32)
+    model.resize_token_embeddings(len(VOCABULARY) + len(more), mean_resizing=False)
+    with torch.no_grad():  # as unlikely to be written as padding, which the model never writes
+        for table in (model.get_input_embeddings(), model.get_output_embeddings()):
+            table.weight[len(VOCABULARY) :] = table.weight[PAD_ID]
+    model.config.max_position_embeddings = positions
+    model.save_pretrained(path)

@@ -211,6 +211,9 @@ BUILD_QUESTIONS = [
         ("'questions.parquet'", "make it again"),
         cut("questions.parquet", 99),
     ),
+    Case("own parquet cut off", build("parquet", "--local-file", "labels.parquet", *OWN[3:], *OUT),
+         ("'labels.parquet'", "make it again"), cut("labels.parquet", 500)),
+    Case("no permission", build(*OWN, "--output", "/sys/q.parquet"), ("no permission: '/sys/q.parquet'", "another place")),
     Case("workers", build(*OWN, *OUT, "--workers", "0"), ("--workers 0", "at least 1")),
 ]
 
@@ -221,6 +224,7 @@ def rates(*arguments: str):
 
 ROLL = ("--questions", "questions.parquet", "--model", "no/model", "--engine", "transformers", *OUT)
 IMPORT = ("--import", "labels.parquet", *OUT)
+IMPORTED = (*IMPORT, "--policy", "m", "--failures-column", "f", "--attempts", "8")
 
 PASS_RATES = [
     Case("no questions", rates("--model", "m", *OUT), ("--questions is missing",)),
@@ -246,9 +250,15 @@ PASS_RATES = [
         rates(*IMPORT, "--policy", "m", "--attempts", "8"),
         ("exactly one of --failures-column and --successes",),
     ),
+    Case("question file empty", rates(*ROLL), ("'questions.parquet' is empty",), cut("questions.parquet", 0)),
+    Case("question file cut off", rates(*ROLL), ("'questions.parquet'", "make it again"), cut("questions.parquet", 99)),
+    Case("model that is none", rates(*ROLL, "--model", "taken"), ("model 'taken': its tokenizer cannot be loaded",)),
+    Case("no permission for labels", rates(*ROLL, "--output", "/sys/l.parquet"), ("no permission: '/sys/l.parquet'",)),
+    Case("import empty", rates(*IMPORTED), ("'labels.parquet' is empty",), cut("labels.parquet", 0)),
+    Case("import cut off", rates(*IMPORTED), ("'labels.parquet'", "make it again"), cut("labels.parquet", 500)),
     Case(
         "import without column",
-        rates(*IMPORT, "--policy", "m", "--question-column", "q", "--failures-column", "f", "--attempts", "8"),
+        rates(*IMPORTED, "--question-column", "q"),
         ("labels.parquet", "'q'"),
     ),
 ]
@@ -265,6 +275,7 @@ OTHERS = [
     Case("more than there are", arithmetic("--train-size", "99999999"), ("--train-size 99999999", "must be 1 to 1000000")),
     Case("heads", arithmetic("--width", "64", "--heads", "5"), ("width 64", "heads (5)", "change one")),
     Case("output is a file", tool("build_arithmetic", "--output", "own.jsonl"), ("--output 'own.jsonl'", "give a folder")),
+    Case("no permission for a task", tool("build_arithmetic", "--output", "/sys/task"), ("no permission: '/sys/task'",)),
     Case("threads", arithmetic("--threads", "0"), ("--threads 0", "must be 1 to")),
     Case(
         "watch nothing", tool("verl_dots.cpu.watch", "--out", "o", "--steps", "1"), ("no command given", "put it after --")
@@ -323,6 +334,19 @@ PREDICTOR = [
         embed("--features", "lexical", "--questions", "labels.parquet"),
         ("'labels.parquet' has neither a column 'prompt' nor 'question'", "it has"),
     ),
+    Case("embed empty", embed("--features", "lexical"), ("'questions.parquet' is empty",), cut("questions.parquet", 0)),
+    Case(
+        "embed cut off",
+        embed("--features", "lexical"),
+        ("'questions.parquet'", "make it again"),
+        cut("questions.parquet", 99),
+    ),
+    Case("embed with no model", embed("--model", "taken", "--devices", "cpu"), ("--model 'taken' cannot be loaded",)),
+    Case(
+        "embed no permission",
+        embed("--features", "lexical", "--output", "/sys/v.safetensors"),
+        ("no permission: '/sys/v.safetensors'",),
+    ),
     Case("embed suffix", embed("--features", "lexical", "--output", "x.npy"), ("'x.npy' must end in .safetensors",)),
     Case("embed side column", embed("--features", "lexical", "--side", "extra_info.rate"), ("extra_info.rate",)),
     Case("fit labels missing", fit("--labels", "no.parquet"), ("no such file", "no.parquet")),
@@ -331,6 +355,7 @@ PREDICTOR = [
     Case("fit impossible labels", fit(), ("labels.parquet", "successes"), bad_labels(successes=9.0)),
     Case("fit no trials", fit(), ("labels.parquet", "trials"), bad_labels(trials=0)),
     Case("fit other questions", fit(), ("'embeddings.safetensors' lacks 8 of the 8", "embed_questions.py"), other_questions),
+    Case("fit no permission", fit("--output", "/sys/p.safetensors"), ("no permission: '/sys/p.safetensors'",)),
     Case("fit suffix", fit("--output", "p.pt"), ("--output 'p.pt' must end in .safetensors",)),
     Case("fit epochs", fit("--epochs", "0"), ("--epochs 0", "at least 1")),
     Case("fit rate", fit("--learning-rate", "nan"), ("--learning-rate nan", "must not be negative")),
@@ -340,6 +365,7 @@ PREDICTOR = [
         "fit policy unknown", fit("--holdout-policies", "x"), ("--holdout-policies 'x' is not in the labels", "they have m")
     ),
     Case("fit all policies held out", fit("--holdout-policies", "m"), ("names every policy", "leave one")),
+    Case("evaluate labels empty", evaluate(), ("'labels.parquet' is empty",), cut("labels.parquet", 0)),
     Case(
         "evaluate checkpoint missing",
         evaluate("--checkpoint", "p.safetensors"),
