@@ -172,6 +172,7 @@ def test_all_mistakes_of_the_configuration_are_listed_together(capsys, works):
         f"{STORAGE}.total_storage_size=1000",
         "algorithm.filter_groups.enable=True",
         "dots.predictor.embeddings=absent.safetensors",
+        "dots.predictor.checkpoint=gone.safetensors",
     ]
     code, printed = examine(capsys, *OVERLAY, *works, *overrides)
     assert code == 1
@@ -180,6 +181,7 @@ def test_all_mistakes_of_the_configuration_are_listed_together(capsys, works):
     assert len(found) == len(parts), printed
     assert all(part in line for part, line in zip(parts, found, strict=True)), found
     assert printed.count("no embeddings file 'absent.safetensors'") == 1
+    assert printed.count("dots.predictor.checkpoint=gone.safetensors: no such file") == 1
 
 
 def test_the_other_keys_are_looked_at_where_the_dots_block_cannot_be_read(capsys, works):

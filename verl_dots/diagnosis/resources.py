@@ -107,7 +107,8 @@ def check_cpus(needs: Needs, nodes: Sequence[Node]) -> list[Finding]:
             fail(
                 topic,
                 f"Ray has {have:g} logical CPUs free, the run needs {needs.cpus} ({sum_of}): it would wait for ever",
-                f"set ray_kwargs.ray_init.num_cpus={needs.cpus} or more (logical: it may exceed the machine's), or lower "
+                f"set ray_kwargs.ray_init.num_cpus={needs.cpus} or more (logical: it may exceed the machine's; where Ray "
+                "runs already: ray start --num-cpus, under Slurm --cpus-per-task), or lower "
                 f"{_STORAGE}.num_data_storage_units",
             )
         ]

@@ -45,8 +45,9 @@ def examine(
     if failed(found):
         return  # nothing after this would say more than that
     findings, dots = doctor_config.check_dots(config)
-    yield "Configuration", [*findings, *doctor_config.check_verl(config), *doctor_config.check_files(config)]
-    said = {finding.message for finding in findings}  # embeddings are opened again when the questions are looked up
+    said = {finding.message for finding in findings}  # embeddings and checkpoint are looked for twice
+    files = [finding for finding in doctor_config.check_files(config, dots) if finding.message not in said]
+    yield "Configuration", [*findings, *doctor_config.check_verl(config), *files]
     for title, later in _examine_sizes(config, dots, config_only, ray_timeout_s):
         yield title, [finding for finding in later if finding.message not in said]
 

@@ -130,13 +130,16 @@ def check_verl(config: DictConfig) -> list[Finding]:
     return [ok("verl's check", "passed")]
 
 
-def check_files(config: DictConfig) -> list[Finding]:
+def check_files(config: DictConfig, dots: DotsConfig | None) -> list[Finding]:
     """Files and folders that the configuration names exist; a model may also be a name on a hub."""
     topic, findings = "files", []
-    for key in ("data.train_files", "data.val_files", "reward.custom_reward_function.path"):
-        for path in paths(OmegaConf.select(config, key)):
-            if "://" not in path and not Path(path).expanduser().exists():
-                findings.append(fail(topic, f"{key}={path}: no such file", "correct the path, or build it with data_prep/"))
+    keys = ("data.train_files", "data.val_files", "reward.custom_reward_function.path")
+    named = [(key, path) for key in keys for path in paths(OmegaConf.select(config, key))]
+    if dots is not None:  # embeddings have been opened
+        named += [("dots.predictor.checkpoint", path) for path in paths(dots.predictor.checkpoint)]
+    for key, path in named:
+        if "://" not in path and not Path(path).expanduser().exists():
+            findings.append(fail(topic, f"{key}={path}: no such file", "correct the path, or build it with data_prep/"))
     model = OmegaConf.select(config, "actor_rollout_ref.model.path")
     local = str(model).startswith((".", "/", "~"))
     if local and not Path(model).expanduser().exists():
