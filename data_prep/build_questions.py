@@ -19,7 +19,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from common.options import check_at_least, flag
 from common.quiet import quieten
+from common.tokens import load_tokenizer, prompt_ids
 from sources import cleaning, output, reading
 from sources.converters import own_file
 from sources.progress import bar
@@ -28,6 +30,9 @@ from sources.registry import DATA_SETS, OWN_FILES, DataSet
 
 from verl_dots.files import Parser, atomic_path, check_output, read_parquet, run_cli, write_manifest
 from verl_dots.rewards import KINDS
+
+OWN_COLUMNS = ("question_column", "answer_column", "level_column", "subject_column", "success_rate_column")
+"""Options that name the columns of a user's own file."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -42,8 +47,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not questions:
         raise ValueError(f"no question of {args.dataset} is left: {rows_in} rows read, left out {unusable or reports}")
     system_prompt = output.SYSTEM_PROMPTS.get(args.system_prompt, args.system_prompt)
+    name = args.data_source or data_set.name
     with atomic_path(args.output) as temporary:
-        name = args.data_source or data_set.name
         output.write(temporary, questions, data_source=name, ability=data_set.ability, system_prompt=system_prompt)
     write_manifest(
         args.output,
@@ -117,18 +122,18 @@ def chosen_data_set(args: argparse.Namespace) -> DataSet:
         ValueError: the name is unknown, an option does not go with it, or its value is out of range.
     """
     check_ranges(args)
+    if args.revision and args.local_file:
+        raise ValueError(f"--revision {args.revision} and --local-file exclude each other: a file has no revisions")
     if args.dataset in DATA_SETS:
-        named = [name for name in ("question_column", "answer_column") if getattr(args, name)]
+        named = [name for name in OWN_COLUMNS if getattr(args, name)]
         if named:
-            raise ValueError(
-                f"--{named[0].replace('_', '-')} goes with jsonl and parquet only: {args.dataset} has its own columns"
-            )
+            raise ValueError(f"{flag(named[0])} goes with jsonl and parquet only: {args.dataset} has its own columns")
         return DATA_SETS[args.dataset]
     if args.dataset not in OWN_FILES:
         raise ValueError(f"data set {args.dataset!r} is unknown: choose one of {', '.join([*DATA_SETS, *OWN_FILES])}")
     for needed in ("local_file", "question_column", "answer_column"):
         if not getattr(args, needed):
-            raise ValueError(f"{args.dataset} needs --{needed.replace('_', '-')}")
+            raise ValueError(f"{args.dataset} needs {flag(needed)}")
     return DataSet(
         name=Path(args.local_file[0]).stem,
         hub="",
@@ -140,26 +145,13 @@ def chosen_data_set(args: argparse.Namespace) -> DataSet:
             subject=args.subject_column,
             success_rate=args.success_rate_column,
         ),
-        columns=tuple(
-            (column.split(".")[0],)
-            for column in (
-                args.question_column,
-                args.answer_column,
-                args.level_column,
-                args.subject_column,
-                args.success_rate_column,
-            )
-            if column
-        ),
+        columns=tuple((getattr(args, name).split(".")[0],) for name in OWN_COLUMNS if getattr(args, name)),
     )
 
 
 def check_ranges(args: argparse.Namespace) -> None:
     """Refuse numbers out of range before anything is read."""
-    for name, lowest in (("max_questions", 1), ("ngram", 1), ("workers", 1)):
-        value = getattr(args, name)
-        if value is not None and value < lowest:
-            raise ValueError(f"--{name.replace('_', '-')} {value}: must be at least {lowest}")
+    check_at_least(args, 1, "max_questions", "ngram", "workers")
     if not 0 < args.near_threshold <= 1:
         raise ValueError(f"--near-threshold {args.near_threshold:g}: must lie above 0 and be at most 1")
     if args.levels and args.levels[0] > args.levels[1]:
@@ -213,8 +205,10 @@ def clean(data_set: DataSet, questions: list[Question], args: argparse.Namespace
     if args.filter_overlong:
         tokenizer, limit = args.filter_overlong
         system_prompt = output.SYSTEM_PROMPTS.get(args.system_prompt, args.system_prompt)
-        lengths = reading.prompt_lengths(tokenizer, [output.messages(question, system_prompt) for question in questions])
-        questions, reports["overlong"] = cleaning.check_lengths(questions, bar(lengths, "lengths"), int(limit))
+        loaded = load_tokenizer(tokenizer)
+        prompts = (output.messages(question, system_prompt) for question in bar(questions, "lengths"))
+        lengths = [len(prompt_ids(loaded, prompt)) for prompt in prompts]
+        questions, reports["overlong"] = cleaning.check_lengths(questions, lengths, int(limit))
         reports["overlong"]["tokenizer"] = tokenizer
     if args.max_questions is not None:
         questions = cleaning.sample(questions, args.max_questions, args.seed)

@@ -27,10 +27,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from common.options import check_at_least, flag
+from common.tokens import load_tokenizer, prompt_ids
 from rollouts import labels as labels_format
 from rollouts import published
 from rollouts.chunks import Chunks, Shard, seed_of
-from rollouts.engines import ENGINES, Engine, Response, Sampling, check_lengths, chosen_engine, load_engine, load_tokenizer
+from rollouts.engines import ENGINES, Engine, Response, Sampling, check_lengths, chosen_engine, load_engine
 from tqdm import tqdm
 
 from verl_dots.files import Parser, atomic_path, check_output, describe_file, read_parquet, run_cli, write_manifest
@@ -122,9 +124,7 @@ def check_options(args: argparse.Namespace) -> None:
     for name in ("questions", "model"):
         if not getattr(args, name):
             raise ValueError(f"--{name} is missing (or --import, to read published pass rates)")
-    for name in ("rollouts", "max_tokens", "chunk_size", "batch_size", "data_parallel", "tensor_parallel"):
-        if getattr(args, name) < 1:
-            raise ValueError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be at least 1")
+    check_at_least(args, 1, "rollouts", "max_tokens", "chunk_size", "batch_size", "data_parallel", "tensor_parallel")
     if args.temperature < 0:
         raise ValueError(f"--temperature {args.temperature:g}: must not be negative")
     if not 0 < args.top_p <= 1:
@@ -174,12 +174,7 @@ def roll_out(args: argparse.Namespace, questions: pd.DataFrame, chunks: Chunks) 
     """Do the missing chunks of this process's shard."""
     sampling = Sampling(args.rollouts, args.temperature, args.top_p, args.max_tokens)
     tokenizer = load_tokenizer(args.model)
-    prompts = [
-        tokenizer.apply_chat_template(
-            [dict(message) for message in prompt], add_generation_prompt=True, tokenize=True, return_dict=False
-        )
-        for prompt in questions["prompt"]
-    ]
+    prompts = [prompt_ids(tokenizer, prompt) for prompt in questions["prompt"]]
     check_lengths(args.model, prompts, sampling)
     options = {"tensor_parallel": args.tensor_parallel, "batch_size": args.batch_size, "dtype": args.dtype}
     engine = load_engine(args.engine, args.model, sampling, **options)
@@ -275,7 +270,7 @@ def arguments_of(args: argparse.Namespace, shard: Shard) -> list[str]:
     words = []
     for name in names:
         value = getattr(args, name)
-        words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
+        words += [flag(name), *map(str, value if isinstance(value, list) else [value])]
     return [*words, "--shard", str(shard)]
 
 

@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from common.options import check_at_least
 from encoding.encoder import EncoderSettings, Shards, encode
 from encoding.questions import Questions, read_questions
 
@@ -108,9 +109,7 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError("--lexical-basis and --no-answers go with --features lexical")
     if len({*args.side}) != len(args.side):
         raise ValueError(f"--side {' '.join(args.side)}: name each column once")
-    for name in ("max_length", "batch_size"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            raise ValueError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be at least 1")
+    check_at_least(args, 1, "max_length", "batch_size")
     if args.output.suffix != ".safetensors":
         raise ValueError(f"--output {str(args.output)!r} must end in .safetensors")
     if args.embeddings and args.embeddings.resolve() == args.output.resolve():

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from common.options import check_at_least
 
 from verl_dots.difficulty.evaluation import TrialSettings, evaluate, shifted
 from verl_dots.difficulty.kernel import KernelPredictor
@@ -39,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     check(args)
     table = EmbeddingTable.open(args.embeddings)
     rates = read_pass_rates([args.labels])
+    unknown = sorted(set(args.policy) - set(rates.policies))
+    if unknown:
+        raise ValueError(f"--policy {unknown[0]!r} is not in {str(args.labels)!r}: it has {', '.join(rates.policies)}")
     members = None
     if args.checkpoint:
         from verl_dots.difficulty.checkpoint import load_checkpoint
@@ -55,8 +59,6 @@ def main(argv: Sequence[str] | None = None) -> None:
                 f"{args.reference_size} leaves none to predict"
             )
         results.append(evaluate_policy(args, table, members, rates, number, asked))
-    if not results:
-        raise ValueError(f"--policy {args.policy[0]!r} is not in {str(args.labels)!r}: {', '.join(rates.policies)}")
     quality = {name: float(np.mean([result[name] for result in results])) for name in results[0]}
     show(args, quality)
 
@@ -67,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--labels", required=True, type=Path, help="parquet: question_id, successes, trials, perhaps policy")
     result.add_argument("--embeddings", required=True, type=Path, help="X.safetensors of embed_questions.py")
     result.add_argument("--checkpoint", type=Path, help="X.safetensors of fit_predictor.py")
-    result.add_argument("--policy", nargs="+", help="policies of the labels to judge (default: all)")
+    result.add_argument("--policy", nargs="+", default=[], help="policies of the labels to judge (default: all)")
     result.add_argument("--reference-size", type=int, default=256, help="labelled questions (default: %(default)s)")
     result.add_argument("--rollouts", type=int, default=8, help="rollouts behind a label (default: %(default)s)")
     result.add_argument("--repeats", type=int, default=10, help="reference sets drawn (default: %(default)s)")
@@ -89,10 +91,8 @@ def check(args: argparse.Namespace) -> None:
     Raises:
         ValueError: naming the option, its value and what is allowed.
     """
-    for name, lowest in (("reference_size", 2), ("rollouts", 1), ("repeats", 1), ("select", 1), ("threads", 1)):
-        value = getattr(args, name)
-        if value is not None and value < lowest:
-            raise ValueError(f"--{name.replace('_', '-')} {value}: must be at least {lowest}")
+    check_at_least(args, 2, "reference_size")
+    check_at_least(args, 1, "rollouts", "repeats", "select", "threads")
     if not args.scale > 0:
         raise ValueError(f"--scale {args.scale:g}: must be above 0")
 

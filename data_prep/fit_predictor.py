@@ -22,9 +22,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from common.options import check_at_least, flag
 
 from verl_dots.embeddings import EmbeddingTable
-from verl_dots.files import Parser, atomic_path, check_output, describe_file, run_cli
+from verl_dots.files import Parser, atomic_path, check_output, check_writable, describe_file, run_cli
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -95,11 +96,8 @@ def check(args: argparse.Namespace) -> None:
     Raises:
         ValueError: naming the option, its value and what is allowed.
     """
-    for name in ("epochs", "members", "patience", "batch_size", "width", "layers", "rollouts", "threads"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            raise ValueError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be at least 1")
-    if args.reference_size < 2:
-        raise ValueError(f"--reference-size {args.reference_size}: must be at least 2")
+    check_at_least(args, 1, "epochs", "members", "patience", "batch_size", "width", "layers", "rollouts", "threads")
+    check_at_least(args, 2, "reference_size")
     if not 0 < args.holdout_questions < 1:
         raise ValueError(f"--holdout-questions {args.holdout_questions:g}: must be a share between 0 and 1")
     if not 0 <= args.dropout < 1:
@@ -107,10 +105,12 @@ def check(args: argparse.Namespace) -> None:
     for name in ("learning_rate", "weight_decay", "shift"):
         value = getattr(args, name)
         if not (np.isfinite(value) and value >= 0 and (value > 0 or name != "learning_rate")):
-            raise ValueError(f"--{name.replace('_', '-')} {value:g}: must not be negative, nor the learning rate 0")
+            raise ValueError(f"{flag(name)} {value:g}: must not be negative, nor the learning rate 0")
     if args.output.suffix != ".safetensors":
         raise ValueError(f"--output {str(args.output)!r} must end in .safetensors")
     check_output(args.output)
+    if args.holdout_labels:
+        check_writable(args.holdout_labels)
 
 
 def write_labels(path: Path, rates: Any) -> None:

@@ -138,7 +138,7 @@ def check_output(output_path: str | os.PathLike) -> None:
     path = Path(output_path)
     if path.is_dir():
         raise ValueError(f"output {str(path)!r} is a directory: give a file name inside it")
-    _check_writable(path)
+    check_writable(path)
     if not manifest_path(path).exists():
         return
     output = read_manifest(path).get("output")
@@ -148,9 +148,13 @@ def check_output(output_path: str | os.PathLike) -> None:
         raise ValueError(f"{str(manifest_path(path))!r} is {whose}: give the output {path.name!r} another name")
 
 
-def _check_writable(path: Path) -> None:
-    """Make a nameless file where the output will be: rights alone do not tell (read-only disks, quotas, root)."""
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
+def check_writable(path: str | os.PathLike) -> None:
+    """Make a nameless file where an output will be: rights alone do not tell (read-only disks, root).
+
+    Raises:
+        OSError: naming the output: no file can be made in its directory, or in the one above that exists.
+    """
+    folder = next(parent for parent in Path(path).absolute().parents if parent.exists())
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from common.quiet import quieten
+from common.tokens import load_tokenizer
 
 from verl_dots.files import one_line
 
@@ -48,24 +48,6 @@ class Engine(Protocol):
     """``generate`` gives ``sampling.rollouts`` responses for each prompt."""
 
     def generate(self, prompts: Sequence[list[int]], seed: int) -> list[list[Response]]: ...  # (prompts, rollouts)
-
-
-def load_tokenizer(model: str) -> Any:
-    """The model's tokenizer.
-
-    Raises:
-        ValueError: it cannot be loaded or has no chat template.
-    """
-    from transformers import AutoTokenizer
-
-    quieten()
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"model {model!r}: its tokenizer cannot be loaded ({one_line(error)[:300]})") from error
-    if not tokenizer.chat_template:
-        raise ValueError(f"model {model!r} has no chat template: choose one that verl can train")
-    return tokenizer
 
 
 def check_lengths(model: str, prompts: Sequence[list[int]], sampling: Sampling) -> None:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from sources.question import Question, Unusable
 from verl_dots.rewards.extract import last_boxed, math_answer
 from verl_dots.rewards.normalise import unwrap
@@ -83,13 +85,15 @@ def orz(row: Any, split: str) -> Question:
     The JSON file is a list of such lists; read through ``datasets`` the turns become columns "0" and "1".
     """
     turns = row if isinstance(row, list) else _turns(row)
-    if len(turns) < 2:
-        raise Unusable("a conversation of fewer than two turns")
-    truth = (turns[1] or {}).get("ground_truth") or {}
-    return make({}, split, text_of(turns[0] or {}, "value"), text_of(truth, "value"))
+    if len(turns) < 2 or not all(isinstance(turn, Mapping) for turn in turns[:2]):
+        raise Unusable("not a conversation of two turns")
+    truth = turns[1].get("ground_truth") or {}
+    return make({}, split, text_of(turns[0], "value"), text_of(truth, "value"))
 
 
 def _turns(row: Row) -> list[Any]:
+    if not isinstance(row, Mapping):
+        return []
     for column in ("conversations", "messages", "conversation"):
         if row.get(column) is not None:
             return list(row[column])
@@ -150,7 +154,7 @@ def own_file(
 ) -> Callable[[Row, str], Question]:
     """A converter for a user's file, from the names of its columns; ``a.b`` is field ``b`` of column ``a``.
 
-    The converter raises ValueError where a success rate lies outside [0, 1].
+    The converter raises ValueError where a success rate lies outside [0, 1], or a column holds objects instead of text.
     """
 
     def convert(row: Row, split: str) -> Question:
@@ -171,8 +175,19 @@ def own_file(
 
 
 def row_at(row: Row, column: str) -> Row:
-    """``{column: value}`` for a dotted column name; empty if there is no such field."""
+    """``{column: value}`` for a dotted column name; the value is None if there is no such field.
+
+    Raises:
+        ValueError: the value is an object or a list of objects, such as chat messages.
+    """
     value: Any = row
     for name in column.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
+    first = value[0] if isinstance(value, list | tuple | np.ndarray) and len(value) else value
+    if isinstance(first, Mapping):
+        kind = "objects" if first is value else "lists of objects"
+        raise ValueError(
+            f"column {column!r} holds {kind} with {', '.join(sorted(map(str, first)))}: name a field that holds text, "
+            "written as column.field"
+        )
     return {column: value}

@@ -142,23 +142,3 @@ def _is_hub_error(error: Exception) -> bool:
 
     kinds = (OSError, httpx.HTTPError, HfHubHTTPError, LocalEntryNotFoundError, datasets.exceptions.DatasetsError)
     return isinstance(error, kinds) or (isinstance(error, ValueError) and "split" in str(error).lower())
-
-
-def prompt_lengths(tokenizer: str, prompts: Sequence[list[dict[str, str]]]) -> Iterator[int]:
-    """Tokens of each prompt as verl counts them (RLHFDataset.maybe_filter_out_long_prompts).
-
-    Raises:
-        ValueError: the tokenizer cannot be loaded or has no chat template.
-    """
-    from transformers import AutoTokenizer
-
-    try:
-        loaded = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"tokenizer {tokenizer!r} cannot be loaded ({one_line(error)[:300]})") from error
-    if not loaded.chat_template:
-        raise ValueError(f"tokenizer {tokenizer!r} has no chat template: choose that of an instruction-tuned model")
-    return (
-        len(loaded.apply_chat_template(prompt, add_generation_prompt=True, tokenize=True, return_dict=False))
-        for prompt in prompts
-    )

@@ -427,7 +427,7 @@ class TestRefusals:
             (("--levels", 5, 3), "--levels 5 3"),
             (("--drop-contaminated",), "needs --evaluation"),
             (("--filter-overlong", "nowhere", "many"), "'many'"),
-            (("--filter-overlong", "/nowhere", 10), "tokenizer '/nowhere' cannot be loaded"),
+            (("--filter-overlong", "/nowhere", 10), "the tokenizer of '/nowhere' cannot be loaded"),
             (("--question-column", "q"), "goes with jsonl and parquet only"),
             (("--unscorable", "maybe"), "invalid choice: 'maybe'"),
             (("--evaluation", "/nowhere/x.parquet"), "no such file"),

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from collect_pass_rates import main
 from rollouts import labels as labels_format
-from rollouts.chunks import Shard, seed_of
+from rollouts.chunks import Chunks, Shard, seed_of
 
 from tests.data_prep.conftest import ROOT, SAMPLES, read_json
 from verl_dots.types import question_id
@@ -176,7 +176,7 @@ class TestRollouts:
             (("--reward", "math"), "no colon"),
             (("--reward-range", 1, 0), "--reward-range"),
             (("--max-tokens", 1000), "--max-tokens 1000 more than the model's 64 positions"),
-            (("--model", "/nowhere"), "model '/nowhere': its tokenizer cannot be loaded"),
+            (("--model", "/nowhere"), "the tokenizer of '/nowhere' cannot be loaded"),
             (("--questions", "/nowhere.parquet"), "no such file"),
             (("--engine", "vllm"), "vLLM is not installed"),
             (("--engine", "fast"), "invalid choice: 'fast'"),
@@ -206,6 +206,18 @@ def test_a_divided_shard_covers_itself(shard, parts):
     divided = [{n for n in chunks if n % part.count == part.index} for part in shard.split(parts)]
     assert set.union(*divided) == whole
     assert sum(map(len, divided)) == len(whole)
+
+
+def test_two_runs_that_start_at_once_with_other_settings_do_not_mix(tmp_path):
+    """Neither finds anything when it starts; the second to finish a chunk is told."""
+    first, second = (Chunks(tmp_path / "l.parquet", 4, 2, {"temperature": value}) for value in (1.0, 0.5))
+    assert list(tmp_path.iterdir()) == []
+    labels = pd.DataFrame({"question_id": ["a", "b"]})
+    first.write(0, labels)
+    with pytest.raises(ValueError, match="temperature 1.0, not 0.5"):
+        second.write(1, labels)
+    first.write(1, labels)
+    assert len(first.read()) == 4
 
 
 def test_chunks_have_seeds_of_their_own():

@@ -162,6 +162,7 @@ def build(*arguments: str):
 
 OWN = ("jsonl", "--local-file", "own.jsonl", "--question-column", "q", "--answer-column", "a")
 OUT = ("--output", "out.parquet")
+MESSAGES, TEXTS = ("--question-column", "prompt"), ("--question-column", "extra_info.question")
 
 BUILD_QUESTIONS = [
     Case("data set unknown", build("maths", *OUT), ("'maths' is unknown", "choose one of", "math500")),
@@ -211,9 +212,31 @@ BUILD_QUESTIONS = [
         ("'questions.parquet'", "make it again"),
         cut("questions.parquet", 99),
     ),
-    Case("own parquet cut off", build("parquet", "--local-file", "labels.parquet", *OWN[3:], *OUT),
-         ("'labels.parquet'", "make it again"), cut("labels.parquet", 500)),
+    Case(
+        "own parquet cut off",
+        build("parquet", "--local-file", "labels.parquet", *OWN[3:], *OUT),
+        ("'labels.parquet'", "make it again"),
+        cut("labels.parquet", 500),
+    ),
     Case("no permission", build(*OWN, "--output", "/sys/q.parquet"), ("no permission: '/sys/q.parquet'", "another place")),
+    Case("revision of a file", build(*OWN, *OUT, "--revision", "main"), ("--revision main and --local-file exclude",)),
+    Case(
+        "objects for text",
+        build("parquet", "--local-file", "questions.parquet", *MESSAGES, "--answer-column", "reward_model", *OUT),
+        ("column 'prompt' holds lists of objects with content, role", "written as column.field"),
+    ),
+    Case(
+        "object for an answer",
+        build("parquet", "--local-file", "questions.parquet", *TEXTS, "--answer-column", "reward_model", *OUT),
+        ("column 'reward_model' holds objects with ground_truth, style", "written as column.field"),
+    ),
+    Case("level for a known set", build("math500", *OUT, "--level-column", "l"), ("--level-column goes with jsonl",)),
+    Case(
+        "not conversations",
+        build("orz", "--local-file", "pairs.json", *OUT),
+        ("no question of orz is left", "two turns"),
+        lambda: Path("pairs.json").write_text('[[1, 2], ["a", "b"], "c", {"0": 1}]'),
+    ),
     Case("workers", build(*OWN, *OUT, "--workers", "0"), ("--workers 0", "at least 1")),
 ]
 
@@ -252,7 +275,7 @@ PASS_RATES = [
     ),
     Case("question file empty", rates(*ROLL), ("'questions.parquet' is empty",), cut("questions.parquet", 0)),
     Case("question file cut off", rates(*ROLL), ("'questions.parquet'", "make it again"), cut("questions.parquet", 99)),
-    Case("model that is none", rates(*ROLL, "--model", "taken"), ("model 'taken': its tokenizer cannot be loaded",)),
+    Case("model that is none", rates(*ROLL, "--model", "taken"), ("the tokenizer of 'taken' cannot be loaded",)),
     Case("no permission for labels", rates(*ROLL, "--output", "/sys/l.parquet"), ("no permission: '/sys/l.parquet'",)),
     Case("import empty", rates(*IMPORTED), ("'labels.parquet' is empty",), cut("labels.parquet", 0)),
     Case("import cut off", rates(*IMPORTED), ("'labels.parquet'", "make it again"), cut("labels.parquet", 500)),
@@ -356,6 +379,7 @@ PREDICTOR = [
     Case("fit no trials", fit(), ("labels.parquet", "trials"), bad_labels(trials=0)),
     Case("fit other questions", fit(), ("'embeddings.safetensors' lacks 8 of the 8", "embed_questions.py"), other_questions),
     Case("fit no permission", fit("--output", "/sys/p.safetensors"), ("no permission: '/sys/p.safetensors'",)),
+    Case("fit no permission for labels", fit("--holdout-labels", "/sys/l.parquet"), ("no permission: '/sys/l.parquet'",)),
     Case("fit suffix", fit("--output", "p.pt"), ("--output 'p.pt' must end in .safetensors",)),
     Case("fit epochs", fit("--epochs", "0"), ("--epochs 0", "at least 1")),
     Case("fit rate", fit("--learning-rate", "nan"), ("--learning-rate nan", "must not be negative")),
@@ -377,6 +401,7 @@ PREDICTOR = [
         ("is not a difficulty predictor",),
     ),
     Case("evaluate too few", evaluate("--reference-size", "8"), ("'labels.parquet' has 8 questions", "--reference-size 8")),
+    Case("evaluate policies", evaluate("--reference-size", "4", "--policy", "m", "x"), ("--policy 'x'", "it has m")),
     Case("evaluate policy", evaluate("--reference-size", "4", "--policy", "x"), ("--policy 'x'", "labels.parquet", "m")),
 ]
 
