@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sources.near import near_duplicates, ngrams, words
+from sources.near import bare, near_duplicates, ngrams, words
 from sources.progress import Progress
 from sources.question import Question
 from verl_dots.rewards import can_be_scored
@@ -105,12 +105,15 @@ def check_contamination(
     shorts: dict[str, str] = {}
     for name, texts in evaluation.items():
         for text in texts:
-            target = seen if len(words(text)) >= size else shorts
-            target.update(dict.fromkeys(ngrams(text, size), name))
+            if len(words(text)) >= size:
+                seen.update(dict.fromkeys(ngrams(text, size), name))
+            else:
+                shorts[bare(text)] = name
+    shorts.pop("", None)  # a question of nothing but punctuation
     overlaps: dict[int, str] = {}
     for position, question in enumerate(questions):
         found = next((seen[gram] for gram in sorted(ngrams(question.text, size)) if gram in seen), None)
-        found = found or shorts.get(" ".join(words(question.text)))
+        found = found or shorts.get(bare(question.text))
         if found:
             overlaps[position] = found
     report = {

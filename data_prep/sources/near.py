@@ -15,7 +15,8 @@ SHINGLE = 3
 
 PERMUTATIONS = 64
 
-_WORD = re.compile(r"[a-z]+|\d+")
+_WORD = re.compile(r"[^\W\d_]+|\d+")  # letters of any script
+_LAYOUT = re.compile(r"[\s$\\{}.,;:?'\"’“”。，、；：？]+")
 
 
 def words(text: str) -> list[str]:
@@ -24,9 +25,14 @@ def words(text: str) -> list[str]:
 
 
 def ngrams(text: str, size: int) -> set[str]:
-    """All runs of ``size`` words; the whole text if it is shorter."""
-    sequence = words(text)
+    """All runs of ``size`` words; the whole text if it is shorter, as it stands if it has no words at all."""
+    sequence = words(text) or [text]
     return {" ".join(sequence[start : start + size]) for start in range(max(1, len(sequence) - size + 1))}
+
+
+def bare(text: str) -> str:
+    """A question without layout, for comparing short ones as a whole: ``5 + 3`` and ``$5+3$`` are one, ``5 - 3`` is not."""
+    return _LAYOUT.sub("", text.lower())
 
 
 def near_duplicates(texts: Sequence[str], threshold: float, progress: Progress) -> dict[int, int]:

@@ -38,7 +38,6 @@ class DataSet:
         configs: configurations to read, all of them; (None,) if the repository has one only.
         ignored: columns that are not read: long, and not used.
         file: a file of the repository to read instead of going through its configurations.
-        evaluation: a benchmark, not a training set.
         levels: default of ``--levels``.
         ability: verl's ``ability`` column.
         drop_unscorable: whether answers that cannot be scored are left out by default.
@@ -54,7 +53,6 @@ class DataSet:
     configs: tuple[str | None, ...] = (None,)
     ignored: tuple[str, ...] = ()
     file: str | None = None
-    evaluation: bool = False
     levels: tuple[int, int] | None = None
     ability: str = "math"
     drop_unscorable: bool = False
@@ -144,7 +142,6 @@ DATA_SETS = {
             splits=("test",),
             convert=converters.problem_and_answer,
             columns=PROBLEM_AND_ANSWER,
-            evaluation=True,
             paper="evaluation",
         ),
         DataSet(
@@ -154,7 +151,6 @@ DATA_SETS = {
             convert=converters.problem_and_answer,
             columns=PROBLEM_AND_ANSWER,
             ability="science",
-            evaluation=True,
             paper="evaluation",
         ),
         DataSet(
@@ -165,7 +161,6 @@ DATA_SETS = {
             splits=("train",),  # the benchmark's only split is named so
             convert=converters.olympiadbench,
             columns=(("question",), ("final_answer", "answer")),
-            evaluation=True,
             paper="evaluation",
         ),
         DataSet(
@@ -175,7 +170,6 @@ DATA_SETS = {
             splits=("train",),  # the benchmark's only split is named so
             convert=converters.problem_and_answer,
             columns=PROBLEM_AND_ANSWER,
-            evaluation=True,
             paper="left out of its averages: 30 questions vary too much",
         ),
         DataSet(
@@ -185,7 +179,6 @@ DATA_SETS = {
             splits=("test",),
             convert=converters.problem_and_answer,
             columns=PROBLEM_AND_ANSWER,
-            evaluation=True,
             paper="left out of its averages: 40 questions vary too much",
         ),
     )

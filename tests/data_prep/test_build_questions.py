@@ -298,7 +298,8 @@ class TestCleaning:
 
     def test_contamination_of_short_questions(self, run, tmp_path):
         """Fewer words than the n-gram: the question as a whole must be shared, layout apart."""
-        for name, texts in (("train", ["Compute $1+1$.", "Compute 1 + 2 please."]), ("eval", ["compute 1 + 1"])):
+        others = ["Compute 1 + 2 please.", "Compute $1-1$.", "求 $1+1$。", "△ + ○", "..."]
+        for name, texts in (("train", ["Compute $1+1$.", *others]), ("eval", ["compute 1 + 1", "?", "△ − ○"])):
             lines = [json.dumps({"q": text, "a": "2"}) for text in texts]
             (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
         columns = ("--question-column", "q", "--answer-column", "a")
@@ -309,7 +310,18 @@ class TestCleaning:
             )  # fmt: skip
             assert code == 0, err
         rows = pq.read_table(tmp_path / "q_train.parquet").to_pylist()
-        assert [row["extra_info"]["question"] for row in rows] == ["Compute 1 + 2 please."]
+        assert [row["extra_info"]["question"] for row in rows] == others
+
+    def test_questions_without_latin_letters_are_compared_by_their_own(self, run, tmp_path):
+        texts = ["求最小的正整数", "小明有多少个苹果", "求最小的 正整数", "△ + ○", "○ + △", "△ + ○ "]
+        (tmp_path / "x.jsonl").write_text("\n".join(json.dumps({"q": text, "a": "2"}) for text in texts))
+        code, _, err = run(
+            main, "jsonl", "--local-file", tmp_path / "x.jsonl", "--output", tmp_path / "q.parquet",
+            "--question-column", "q", "--answer-column", "a", "--drop-duplicates", "near",
+        )  # fmt: skip
+        assert code == 0, err
+        rows = pq.read_table(tmp_path / "q.parquet").to_pylist()
+        assert [row["extra_info"]["question"] for row in rows] == [*texts[:2], texts[2], *texts[3:5]]
 
     def test_overlong_prompts_are_counted_as_verl_counts(self, run, tmp_path, tokenizer_path):
         rows, manifest, _ = build(
