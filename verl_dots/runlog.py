@@ -35,6 +35,9 @@ class MetricsLog:
         if not self.path.exists():
             return
         kept = [line for line in read_metrics(self.path) if line["step"] <= after_step]
+        if not kept:  # a run that starts anew in this folder
+            os.truncate(self.path, 0)
+            return
         with atomic_path(self.path) as temporary:
             temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
 

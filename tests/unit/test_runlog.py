@@ -25,6 +25,10 @@ def test_cut_drops_later_steps_and_an_unfinished_line(tmp_path):
     log.cut(after_step=2)
     log.append(3, {"x": "again"})
     assert [line["step"] for line in read_metrics(log.path)] == [0, 1, 2, 3]
+    log.cut(after_step=-1)  # a run that starts anew in the same folder
+    assert log.path.read_text() == ""
+    log.append(0, {"x": "anew"})
+    assert [line["step"] for line in read_metrics(log.path)] == [0]
 
 
 def test_damage_inside_the_file_is_named(tmp_path):
