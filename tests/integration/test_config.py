@@ -102,7 +102,11 @@ REFUSED = [
     (["dots.replay.behaviour=rollout"], "uses verl's own weights"),
     (["dots.replay.behaviour=rollout", "actor_rollout_ref.rollout.calculate_log_probs=false"], "calculate_log_probs=True"),
     (["dots.replay.behaviour=rollout", f"{LOSS}=dots_behaviour"], "needs algorithm.rollout_correction.bypass_mode=True"),
-    (["transfer_queue.backend.SimpleStorage.total_storage_size=1000"], "needs 2304: raise it"),
+    (["transfer_queue.backend.SimpleStorage.total_storage_size=1000"], "needs 1280: raise it"),
+    (
+        ["transfer_queue.backend.SimpleStorage.total_storage_size=2000", "dots.reference.mode=fresh"],
+        "needs 2304: raise it",
+    ),
     (["algorithm.filter_groups.enable=True"], "use dots.replay.fill=informative instead"),
     (["dots.reference.mode=fresh", "reward.reward_model.enable=True"], "with a colocated reward model"),
 ]

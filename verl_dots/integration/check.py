@@ -122,7 +122,8 @@ def _check_replay(config: DictConfig, dots: DotsConfig) -> None:
 def _check_storage(config: DictConfig, dots: DotsConfig) -> None:
     """The replay's rows stay in TransferQueue, whose capacity verl sets; a full store fails in the middle of a run."""
     limit = OmegaConf.select(config, "transfer_queue.backend.SimpleStorage.total_storage_size")
-    groups = dots.replay.capacity + 2 * int(config.data.train_batch_size) + dots.reference.size
+    rolled_out = dots.selection.enable and dots.reference.mode != "window"  # a window is labels, no rows
+    groups = dots.replay.capacity + 2 * int(config.data.train_batch_size) + (dots.reference.size if rolled_out else 0)
     needed = groups * int(config.actor_rollout_ref.rollout.n)
     if limit is not None and needed > limit:
         raise ValueError(
