@@ -3,6 +3,7 @@
 import json
 
 import embed_questions
+import huggingface_hub.constants
 import numpy as np
 import pandas as pd
 import pytest
@@ -178,7 +179,7 @@ def test_vectors_of_an_earlier_file_get_company(tmp_path, run, questions, model_
     ],
 )
 def test_mistakes_are_one_line(tmp_path, run, questions, options, says, monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)  # the variable was read at its import
     code, _, err = run(embed_questions.main, "--questions", questions[0], "--output", tmp_path / "e.safetensors", *options)
     assert code == 2 and says in err and err.count("\n") == 1
     assert not (tmp_path / "e.safetensors").exists()
