@@ -139,14 +139,14 @@ def normal(rows: int, generator: torch.Generator) -> torch.Tensor:
 
 
 def write_pool(name: str, count: int, generator: torch.Generator) -> np.ndarray:
-    """A file of `count` projections, float16; mapped for reading. Distinct blocks, repeated: only their size matters."""
+    """A file of `count` projections, float16, and mapped. Distinct blocks, repeated: only their size matters."""
     block = normal(16_384, generator).half().numpy()
     writable = np.memmap(name, dtype=np.float16, mode="w+", shape=(count, WIDTH))
     for start in range(0, count, len(block)):
         rows = writable[start : start + len(block)]
         rows[:] = block[: len(rows)]
     writable.flush()
-    return np.memmap(name, dtype=np.float16, mode="r", shape=(count, WIDTH))
+    return np.memmap(name, dtype=np.float16, mode="r+", shape=(count, WIDTH))  # torch warns of read-only arrays
 
 
 class OwnMemory:
