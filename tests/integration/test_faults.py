@@ -6,15 +6,20 @@ What was measured is in tests/README.md.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
+import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from tests.integration.processes import command_line, end, ended, send, wait_until
-from tests.integration.runs import ROOT, Run, ended_well, quickstart, start
+from tests.integration.runs import ROOT, TASK, Run, ended_well, quickstart, start
 from tests.integration.test_training import rewards_by_group
+from verl_dots.types import question_id
 
 pytestmark = [pytest.mark.verl, pytest.mark.long]
 
@@ -139,12 +144,69 @@ def test_after_all_faults_the_run_equals_the_one_without(main_run, finished):
 
 
 def test_a_failing_session_costs_its_group_and_a_reward_that_is_no_number_ends_the_run(tmp_path):
-    run = quickstart(tmp_path, REWARD, steps=6, DOTS_FAULT="raises once, then NaN")
+    run = quickstart(tmp_path, REWARD, steps=6, DOTS_FAULT="raises, a string, then NaN")
     print(errors(run.log))
     assert run.returncode not in (0, None)
-    assert [line["dots/failed_groups"] for line in run.steps()] == [1]
-    assert "this reward function fails at its tenth call" in run.log
+    assert [line["dots/failed_groups"] for line in run.steps()] == [2]
+    assert "this reward function fails for the third question" in run.log
+    assert "TypeError" in run.log  # the string
     assert "a rollout has the reward nan: the reward function must return a finite number" in run.log
+
+
+def questions_with_one_too_long(path: Path) -> None:
+    """24 questions, the last of 40 characters where `data.max_prompt_length` allows 16."""
+    frame = pd.read_parquet(Path(TASK) / "train.parquet").head(24)
+    last, text = frame.index[-1], "1+2" + "*3" * 18 + "="
+    frame.at[last, "prompt"] = [{"role": "user", "content": text}]
+    frame.at[last, "extra_info"] = {**frame.at[last, "extra_info"], "question": text, "question_id": question_id(text)}
+    frame.to_parquet(path)
+
+
+def test_zeros_are_a_warning_a_long_question_is_cut_and_a_reward_that_hangs_ends_the_run(tmp_path):
+    questions_with_one_too_long(tmp_path / "train.parquet")
+    limits = [f"data.train_files={tmp_path}/train.parquet", "dots.stall_timeout_s=20"]
+    began = time.monotonic()
+    run = quickstart(tmp_path, REWARD, *limits, steps=6, DOTS_FAULT="only zeros, then hangs")
+    print(f"{time.monotonic() - began:.0f} s in all; {errors(run.log)}")
+    assert run.returncode not in (0, None)
+    steps = run.steps()
+    assert [line["step"] for line in steps] == [1, 2, 3]
+    assert all(line["dots/observed_0"] == 1 and line["replay/size"] == 0 for line in steps)
+    assert "every labelled question has success rate 0" in run.log and "check the reward function" in run.log
+    assert "exceeds rollout.prompt_length=16; left-truncating" in run.log  # verl's own words; its default filters nothing
+    assert "no rollout has finished for" in run.log and "prompts still run, first question" in run.log
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """`tmp_path/checkpoints` is a disk of 64 MB."""
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)], capture_output=True)
+    if done.returncode != 0:
+        pytest.skip("only root may mount a small disk")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_disk_that_fills_up_ends_the_run_and_the_last_whole_checkpoint_serves(small_disk, tmp_path):
+    def fill(process) -> int:
+        with contextlib.suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as stream:
+            while True:
+                stream.write(bytes(4096))
+        return process.pid
+
+    code, _, run = run_until(tmp_path, fill, resume=False)
+    assert code not in (0, None)
+    assert "the disk is full" in run.log or "No space left on device" in run.log
+    whole = checkpointed(tmp_path)
+    assert whole >= 1
+    (small_disk / "filler").unlink()
+    resumed = quickstart(tmp_path, steps=whole + 2, SAVE_FREQ="1", RESUME="auto")
+    ended_well(resumed)
+    assert [line["step"] for line in resumed.steps()] == list(range(1, whole + 3))
+    seen = [(observation.step, observation.question_id) for observation in resumed.observations()]
+    assert len(set(seen)) == len(seen) and {step for step, _ in seen} == set(range(1, whole + 3))
 
 
 def test_a_rollout_server_that_hangs_ends_the_run_in_bounded_time(tmp_path):
