@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Real Slurm on this machine, two nodes of it, and real training under recipes/slurm/verl_dots.sbatch. Not part of tests/run.sh:
-# it needs root, Debian's packages (apt-get install slurmctld slurmd slurm-client munge) and about half an hour.
+# it needs root, Debian's packages (apt-get install slurmctld slurmd slurm-client munge) and about ten minutes.
 #
 #   bash tests/slurm.sh [finishes] [resumes] [nodes]       # default: all three
 #
@@ -116,7 +116,8 @@ nodes() {
         actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=32 actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=64 || return 1
     finish nodes || return 1
     check nodes 3 1
-    grep -q "Ray has 2 of 2 nodes" "$DIR/nodes.log"
+    grep "Ray has 2 of 2 nodes" "$DIR/nodes.log" || return 1
+    (cd "$DIR/nodes/checkpoints/global_step_3/actor" && ls model_world_size_2_rank_[01].pt) # each rank saved its half
 }
 
 PASSED=0 FAILED=0

@@ -1,7 +1,9 @@
 """Parts of the Slurm job that need no Slurm; tests/slurm.sh runs all of it under the real one."""
 
+import importlib.util
 import os
 import signal
+import socket
 import subprocess
 import time
 
@@ -143,3 +145,22 @@ def test_outside_slurm_the_job_script_says_how_to_start_it():
     assert code != 0 and err.endswith("this is a job script: sbatch recipes/slurm/verl_dots.sbatch RECIPE")
     code, _, err = output("bash recipes/slurm/verl_dots.sbatch", SLURM_SUBMIT_DIR="/tmp")
     assert (code, err) == (2, "verl_dots.sbatch: error: /tmp is not the repository's root: submit from there")
+
+
+def test_a_head_that_listens_before_a_node_has_joined_is_waited_for(monkeypatch, capsys):
+    """Ray's client gives up on it after a minute, which a busy machine takes."""
+    pytest.importorskip("ray")
+    spec = importlib.util.spec_from_file_location("wait_for_nodes", ROOT / "recipes" / "slurm" / "wait_for_nodes.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+
+    def give_up(**_):
+        raise ConnectionError("Failed to connect to Ray cluster")
+
+    monkeypatch.setattr(script.ray, "init", give_up)
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        address = f"127.0.0.1:{head.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        assert script.nodes_up(address) == 0
+        assert script.main(2, seconds=0.0) == 1
+    assert capsys.readouterr().err == f"wait_for_nodes.py: error: 0 of 2 nodes at {address} after 0 s\n"
