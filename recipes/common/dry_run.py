@@ -100,9 +100,12 @@ def main(overrides: Sequence[str]) -> int:
     config = doctor_config.composed(overrides)
     print(OmegaConf.to_yaml(config, resolve=True), flush=True)
     console, findings = Console(stderr=True, highlight=False), []
-    sections = [*doctor.examine(overrides, config_only=True), ("Estimates", check_memory(config, gpu))]
-    if not failed(sections[-1][1]):
-        sections[-1][1].extend(estimated_hours(config, length, peak))
+    sections = list(doctor.examine(overrides, config_only=True))
+    if not failed(doctor_config.check_sizes(config)):
+        estimated = check_memory(config, gpu)
+        if not failed(estimated):
+            estimated += estimated_hours(config, length, peak)
+        sections.append(("Estimates", estimated))
     for title, section in sections:
         found = announce_builds(section, to_build)
         if not found:

@@ -184,6 +184,23 @@ def test_all_mistakes_of_the_configuration_are_listed_together(capsys, works):
     assert printed.count("dots.predictor.checkpoint=gone.safetensors: no such file") == 1
 
 
+@pytest.mark.parametrize("value", ["0", "null", "1.5"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "data.train_batch_size",
+        "data.max_prompt_length",
+        f"{ACTOR}.ppo_mini_batch_size",
+        f"{ROLLOUT}.tensor_model_parallel_size",
+    ],
+)
+def test_a_size_that_is_none_is_a_finding_and_no_traceback(capsys, works, key, value):
+    code, printed = examine(capsys, *OVERLAY, *works, f"{key}={value}")
+    assert code == 1
+    value = "None" if value == "null" else value
+    assert printed.count(f"{key}={value} is not allowed") == 1 and "-> use a whole number >= 1" in printed
+
+
 def test_the_other_keys_are_looked_at_where_the_dots_block_cannot_be_read(capsys, works):
     code, printed = examine(capsys, *OVERLAY, *works, "data.dataloader_num_workers=4", "dots.replay=3")
     assert code == 1

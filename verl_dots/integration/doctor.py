@@ -46,8 +46,11 @@ def examine(
         return  # nothing after this would say more than that
     findings, dots = doctor_config.check_dots(config)
     said = {finding.message for finding in findings}  # embeddings and checkpoint are looked for twice
-    files = [finding for finding in doctor_config.check_files(config, dots) if finding.message not in said]
-    yield "Configuration", [*findings, *doctor_config.check_verl(config), *files]
+    sizes = doctor_config.check_sizes(config)
+    others = [*sizes, *doctor_config.check_verl(config), *doctor_config.check_files(config, dots)]
+    yield "Configuration", [*findings, *(finding for finding in others if finding.message not in said)]
+    if failed(sizes):
+        return  # the sums below need them
     for title, later in _examine_sizes(config, dots, config_only, ray_timeout_s):
         yield title, [finding for finding in later if finding.message not in said]
 

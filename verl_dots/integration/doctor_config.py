@@ -116,6 +116,37 @@ def _mistake(topic: str, message: str) -> Finding:
     return fail(topic, message, "correct this key")
 
 
+_SIZES = (
+    "data.train_batch_size",
+    "data.max_prompt_length",
+    "data.max_response_length",
+    "actor_rollout_ref.actor.ppo_mini_batch_size",
+    "actor_rollout_ref.rollout.n",
+    "actor_rollout_ref.rollout.tensor_model_parallel_size",
+    "trainer.nnodes",
+    "trainer.n_gpus_per_node",
+)
+_SIZES_OR_NULL = (
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu",
+    "actor_rollout_ref.rollout.data_parallel_size",
+    "actor_rollout_ref.rollout.pipeline_model_parallel_size",
+    "trainer.total_training_steps",
+)
+
+
+def check_sizes(config: DictConfig) -> list[Finding]:
+    """What is multiplied and divided later is a whole number above 0; nothing is said where all are."""
+    values = [(key, OmegaConf.select(config, key)) for key in (*_SIZES, *_SIZES_OR_NULL)]
+    wrong = [
+        f"{key}={value} is not allowed"
+        for key, value in values
+        if not (value is None and key in _SIZES_OR_NULL)
+        and (not isinstance(value, int) or isinstance(value, bool) or value < 1)
+    ]
+    return [fail("configuration", message, "use a whole number >= 1") for message in wrong]
+
+
 def check_verl(config: DictConfig) -> list[Finding]:
     """verl's own check of its configuration, which its main function runs before Ray starts."""
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
@@ -125,7 +156,7 @@ def check_verl(config: DictConfig) -> list[Finding]:
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             validate_config(copy.deepcopy(config), need_reference_policy(config), need_critic(config))
-    except (ValueError, AssertionError, OmegaConfBaseException, HydraException, TypeError) as error:
+    except (ValueError, AssertionError, OmegaConfBaseException, HydraException, TypeError, ZeroDivisionError) as error:
         return [fail("verl's check", one_line(error), "correct this in verl's configuration")]
     return [ok("verl's check", "passed")]
 
