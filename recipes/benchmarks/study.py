@@ -47,7 +47,7 @@ class TaskSettings:
 
     pool: str
     batch: int
-    steps: int = 40
+    steps: int = 30
     build_args: str = ""
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import fast_loop
 import pytest
 from fast_studies import STUDIES, Run, ablations, headline
-from fast_tables import compare, read_runs, setting, show, to_target
+from fast_tables import compare, read_runs, setting, show, time, to_target
 from methods import Method
 
 
@@ -26,6 +26,12 @@ def test_costs_are_ratios_of_grpos_whole_run_at_its_median_final_accuracy():
     assert rows["rr"]["reached"] == 0 and rows["rr"]["step_ratio"]["median"] is None
     assert rows["grpo"]["final_accuracy"] == {"median": 0.6, "min": 0.58, "max": 0.62} and rows["grpo"]["reached"] == 2
     assert to_target(RUNS[0], 0.55) == pytest.approx({"step": 15, "groups": 75, "tokens": 75, "trained_tokens": 75})
+
+
+def test_time_counts_generation_by_its_groups_and_the_rest_by_steps():
+    half = {"step": 20.0, "groups": 50.0}
+    assert time(half, {"step": 20.0, "groups": 100.0}, share=0.5) == pytest.approx(0.75)
+    assert time(half, {"step": 40.0, "groups": 100.0}, share=0.2) == pytest.approx(0.5)
 
 
 def test_table_shows_one_part_for_each_setting():
