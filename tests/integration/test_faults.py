@@ -153,6 +153,23 @@ def test_a_failing_session_costs_its_group_and_a_reward_that_is_no_number_ends_t
     assert "a rollout has the reward nan: the reward function must return a finite number" in run.log
 
 
+def test_rollouts_that_come_back_empty_cost_their_groups(tmp_path):
+    loops = tmp_path / "loops.yaml"
+    loops.write_text("- {name: empty_answers, _target_: tests.integration.faulty_agent_loop.EmptyAnswers}")
+    agent = "actor_rollout_ref.rollout.agent"
+    overrides = [f"{agent}.agent_loop_config_path={loops}", f"{agent}.default_agent_loop=empty_answers"]
+    run = quickstart(tmp_path, *overrides, steps=3)
+    ended_well(run)
+    failed = [line["dots/failed_groups"] for line in run.steps()]
+    print(f"failed groups {failed}; {errors(run.log)}")
+    assert "Empty output for prompt" in run.log
+    assert len(failed) == 3 and sum(failed) > 0
+    texts = pd.read_parquet(Path(TASK) / "train.parquet").extra_info
+    first = {info["question_id"]: info["question"][0] for info in texts}
+    for step, count in enumerate(failed, start=1):
+        assert count == sum(first[question] in "37" for question in run.probe(step)["questions"].values())
+
+
 def questions_with_one_too_long(path: Path) -> None:
     """24 questions, the last of 40 characters where `data.max_prompt_length` allows 16."""
     frame = pd.read_parquet(Path(TASK) / "train.parquet").head(24)
