@@ -40,6 +40,17 @@ class Batch:
     displaced: list[Group]
     filled: int
 
+    @property
+    def groups(self) -> list[Group]:
+        """All groups in the order to train on: replayed ones spread evenly among the fresh ones, a fresh one first.
+
+        verl cuts mini-batches from consecutive rows, so fresh rows before replayed ones would mean updates on fresh
+        rollouts only, then updates on replayed ones only (verl/workers/engine_workers.py, train_mini_batch).
+        """
+        fresh = [(place / len(self.fresh), 0, group) for place, group in enumerate(self.fresh)]
+        replayed = [((place + 0.5) / len(self.replayed), 1, group) for place, group in enumerate(self.replayed)]
+        return [group for *_, group in sorted(fresh + replayed, key=lambda entry: entry[:2])]
+
 
 def nominal_fresh(train_batch_size: int, config: ReplayConfig) -> int:
     """Fresh groups of a step whose replayed share is full: `max(1, floor(fresh_fraction * B + 0.5))`."""

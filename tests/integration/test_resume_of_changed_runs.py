@@ -66,6 +66,24 @@ def test_resumed_twice_and_then_without_replay(main_run, tmp_path):
     assert off.probe(11)["replayed"] == []
 
 
+def test_rows_written_for_another_loss_are_not_trained_on(main_run, tmp_path):
+    """Restored log-probs would be taken for those of the policy that wrote the rows."""
+    other = "actor_rollout_ref.actor.policy_loss.loss_mode=dots_behaviour"
+    run = resume(main_run, tmp_path, other, steps=9)
+    held = len(main_run.state(8)["replay"]["groups"])
+    assert f"dots: {held} replayed groups of the checkpoint were written under another loss_mode: dropped" in run.log
+    assert run.probe(9)["replayed"] == [] and run.probe(9, "store")["orphans"] == []
+
+
+def test_looking_at_a_checkpoint_leaves_the_logs_alone(main_run, tmp_path):
+    """val_only loads an earlier checkpoint of the folder, and trains nothing."""
+    shutil.copytree(main_run.checkpoints, tmp_path / "checkpoints")
+    path = tmp_path / "checkpoints" / "global_step_4"
+    options = ["trainer.val_only=True", "trainer.val_before_train=True", "trainer.resume_mode=resume_path"]
+    run = ended_well(quickstart(tmp_path, *options, f"trainer.resume_from_path={path}", steps=8))
+    assert run.metrics() == main_run.metrics() and run.observations() == main_run.observations()
+
+
 def test_fifty_steps_neither_lose_nor_leak_a_row(tmp_path):
     """A small replay with an age limit and reference groups that enter it: rows come and go by every way there is."""
     run = ended_well(

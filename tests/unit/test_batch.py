@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_dots.batch import Plan, assemble, nominal_fresh, plan_step
+from verl_dots.batch import Batch, Plan, assemble, nominal_fresh, plan_step
 from verl_dots.config import ReplayConfig
 from verl_dots.replay import RolloutReplay
 from verl_dots.types import Group
@@ -81,3 +81,25 @@ def test_batch_is_as_full_as_the_replay_allows_and_never_repeats_a_group(kinds, 
     short = max(0, lost - (held - plan.replayed))
     assert len(together) == plan.fresh + plan.replayed - short
     assert len(replay) == held  # drawn groups stay
+
+
+def test_every_mini_batch_has_its_share_of_replayed_groups():
+    """verl cuts mini-batches from consecutive rows."""
+    batch = assemble(Plan(8, 8), [group(f"new{i}") for i in range(8)], replay_of(20), ReplayConfig(), policy_version=1)
+    order = batch.groups
+    assert sorted(g.uid for g in order) == sorted(g.uid for g in (*batch.fresh, *batch.replayed))
+    for part in (batch.fresh, batch.replayed):
+        assert [g for g in order if g in part] == part
+    for first in range(0, 16, 4):
+        assert sum(g in batch.replayed for g in order[first : first + 4]) == 2
+
+
+@given(fresh=st.integers(0, 20), replayed=st.integers(0, 20))
+def test_replayed_groups_are_spread_evenly_and_a_fresh_one_leads(fresh, replayed):
+    batch = Batch([group(f"new{i}") for i in range(fresh)], [group(f"old{i}") for i in range(replayed)], [], 0)
+    order = batch.groups
+    assert len(order) == fresh + replayed
+    assert not fresh or order[0] in batch.fresh
+    for end in range(1, len(order) + 1):
+        expected = replayed * end / len(order)
+        assert abs(sum(g in batch.replayed for g in order[:end]) - expected) <= 1.5

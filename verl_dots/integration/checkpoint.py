@@ -80,13 +80,16 @@ def save(trainer: DotsTrainer) -> dict[str, float]:
 
 def _write(trainer: DotsTrainer, folder: Path) -> int:
     """All files of a checkpoint into an empty folder; returns the bytes of the rows."""
-    keys = [key for group in trainer.rollout_replay for key in group.keys]
+    # Images and their positions are not token columns: with a multi-modal model a resumed run starts with an empty replay.
+    groups = trainer.rollout_replay if trainer.processor is None else ()
+    keys = [key for group in groups for key in group.keys]
     tags = store.row_tags() if keys else {}
     size = _write_rows(keys, folder)
     state: dict[str, Any] = {
         "format": saved.FORMAT,
         "step": trainer.global_steps,
         "replay": trainer.rollout_replay.state_dict(),
+        "columns": _columns(trainer),
         "tags": {key: tags[key] for key in keys},
     }
     if trainer.pool is not None:
@@ -100,6 +103,16 @@ def _write(trainer: DotsTrainer, folder: Path) -> int:
     (folder / saved.STATE).write_text(json.dumps(state), encoding="utf-8")
     saved.seal(folder)
     return size
+
+
+def _columns(trainer: DotsTrainer) -> dict[str, Any]:
+    """The settings that decide which columns a row has and whose log-probs they hold."""
+    return {
+        "loss_mode": trainer.form,
+        "replay.behaviour": trainer.dots.replay.behaviour,
+        "reference policy": bool(trainer.use_reference_policy),
+        "rollout.calculate_log_probs": bool(trainer.config.actor_rollout_ref.rollout.calculate_log_probs),
+    }
 
 
 def _write_rows(keys: list[str], folder: Path) -> int:
@@ -117,10 +130,11 @@ def _prune(trainer: DotsTrainer) -> None:
     keep = trainer.config.trainer.get("max_actor_ckpt_to_keep")
     if not keep:
         return
-    folders = list(run_folder(trainer.config).parent.glob("global_step_*/dots"))
-    folders.sort(key=lambda path: int(path.parent.name.rsplit("_", 1)[1]))
-    for folder in folders[: -(keep + 1)]:
-        shutil.rmtree(folder)
+    folders = run_folder(trainer.config).parent.glob("global_step_*/dots")
+    steps = sorted(int(path.parent.name.rpartition("_")[2]) for path in folders)
+    ours = [step for step in steps if step <= trainer.global_steps]  # later ones are of a run that was there before
+    for step in ours[: -(keep + 1)]:
+        shutil.rmtree(step_folder(trainer.config, step))
 
 
 def restore(trainer: DotsTrainer) -> None:
@@ -132,9 +146,11 @@ def restore(trainer: DotsTrainer) -> None:
     step = trainer.global_steps
     folder = _loaded_folder(trainer) if step else None
     state = saved.read_state(folder) if folder is not None and folder.exists() else None  # refused before anything changes
-    trainer.metrics_log.cut(after_step=step if step else -1)
+    if not trainer.config.trainer.get("val_only"):  # which loads a checkpoint and trains nothing
+        trainer.metrics_log.cut(after_step=step if step else -1)
+        if trainer.pool is not None:
+            trainer.pool.question_log.cut(after_step=step)
     if trainer.pool is not None:
-        trainer.pool.question_log.cut(after_step=step)
         # Whatever verl restored into its dataloader is not ours: our sampler's state travels in our part.
         trainer.train_dataloader = trainer.pool.dataloader(trainer.train_dataset)
         trainer.train_dataloader_it = None
@@ -145,7 +161,7 @@ def restore(trainer: DotsTrainer) -> None:
     if trainer.pool is not None and "sampler" in state:
         _restore_pool(trainer, state, folder)
     if trainer.dots.replay.enable:
-        _restore_replay(trainer, state["replay"])
+        _restore_replay(trainer, state)
         _restore_rows(trainer, folder, state["tags"])
 
 
@@ -176,16 +192,22 @@ def _restore_pool(trainer: DotsTrainer, state: dict[str, Any], folder: Path) -> 
 def _restore_replay(trainer: DotsTrainer, state: dict[str, Any]) -> None:
     """Take over the groups that can still be trained on, and say how many cannot and why."""
     sessions = trainer.config.actor_rollout_ref.rollout.n
+    columns, ours = state.get("columns"), _columns(trainer)
+    changed = [name for name, value in ours.items() if not columns or columns.get(name) != value]
     known = None if trainer.pool is None else set(trainer.pool.sampler.pool)
 
     def hindrance(group: Group) -> str | None:
+        if changed:
+            return f"were written under another {' and '.join(changed)}"
+        if not set(group.keys) <= state["tags"].keys():
+            return "have images, which are not saved"
         if known is not None and group.question_id not in known:
             return "belong to questions that the data set no longer has"
         if len(group.rewards) != sessions:
             return f"have another number of rollouts than actor_rollout_ref.rollout.n={sessions}"
         return None
 
-    gone = trainer.rollout_replay.load_state_dict(state, keep=lambda group: hindrance(group) is None)
+    gone = trainer.rollout_replay.load_state_dict(state["replay"], keep=lambda group: hindrance(group) is None)
     for why, count in Counter(hindrance(group) or "exceed dots.replay.capacity" for group in gone).items():
         logger.warning("dots: %d replayed groups of the checkpoint %s: dropped", count, why)
 

@@ -17,7 +17,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from verl_dots.files import describe_file
+from verl_dots.files import atomic_path, describe_file
 
 FORMAT = 2
 STATE, FILES, OBSERVATIONS = "state.json", "files.json", "observations.parquet"
@@ -86,7 +86,8 @@ def write_rows(path: Path, keys: Sequence[str], columns: Mapping[str, Any]) -> i
         else:
             plain[name] = value.tolist()
     metadata = {"keys": json.dumps(list(keys)), "plain": json.dumps(plain, default=str)}
-    save_file(tensors, path, metadata=metadata)
+    with atomic_path(path) as temporary:  # safetensors' own files are the owner's alone
+        save_file(tensors, temporary, metadata=metadata)
     return path.stat().st_size
 
 

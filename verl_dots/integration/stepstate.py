@@ -68,7 +68,7 @@ class StepState:
 
 def batch_metrics(now: StepState, policy_version: int) -> dict[str, float]:
     """Metrics known once the batch is put together (names: `verl_dots.types.METRICS`)."""
-    fresh, replayed, trained = now.fresh, now.batch.replayed, [*now.batch.fresh, *now.batch.replayed]
+    fresh, replayed, trained = now.fresh, now.batch.replayed, now.batch.groups
     rewards = [reward for group in fresh for reward in group.rewards]
     submitted = sum(submission.source != "reference" for submission in now.submissions.values())
     metrics = {

@@ -18,6 +18,7 @@ from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 
 from verl_dots.integration import rows
+from verl_dots.types import Group
 
 Rows = KVBatchMeta
 
@@ -67,6 +68,20 @@ def keys_to_clear(keys: Sequence[str]) -> list[str]:
 def row_tags() -> dict[str, dict[str, Any]]:
     """Every row and prompt of the training partition by key, with its tag."""
     return (tq.kv_list(rows.PARTITION) or {}).get(rows.PARTITION, {})
+
+
+def check_held(groups: Iterable[Group]) -> None:
+    """That the rows of retained groups are still there: a version of verl that clears them otherwise must not go unnoticed.
+
+    Raises:
+        RuntimeError: a row is gone.
+    """
+    gone = {key for group in groups for key in group.keys} - row_tags().keys()
+    if gone:
+        raise RuntimeError(
+            f"{len(gone)} rows of replayed groups are gone from verl's store (first {min(gone)}): something cleared them, "
+            "perhaps this version of verl; set dots.replay.enable=false or use verl 0.9.1"
+        )
 
 
 def rewards(keys: Sequence[str]) -> list[float]:

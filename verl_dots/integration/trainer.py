@@ -112,6 +112,7 @@ class DotsTrainer(BehaviourLogProbs, PPOTrainerSync):
                 self._roll_out_reference(metrics)
             expected = config.selection.refresh_every * batches.nominal_fresh(size, config.replay)
             metrics.update(self.pool.refresh(self.global_steps, expected))
+        store.check_held(self.rollout_replay)
         eligible = self.rollout_replay.eligible(self.policy_version)
         self.now.plan = batches.plan_step(size, config.replay, self.global_steps, eligible)
         self._submit_training_prompts(self.now.plan.fresh)
@@ -199,8 +200,7 @@ class DotsTrainer(BehaviourLogProbs, PPOTrainerSync):
         self._observe(now.fresh)
         now.batch = batches.assemble(now.plan, now.fresh, replay, self.dots.replay, self.policy_version)
         store.clear(key for group in now.batch.displaced for key in group.keys)
-        # Fresh rows first: verl makes its padding rows from the first row.
-        keys = [key for group in (*now.batch.fresh, *now.batch.replayed) for key in group.keys]
+        keys = [key for group in now.batch.groups for key in group.keys]
         if not keys:
             raise RuntimeError("no rollout of this step finished and the replay is empty: see the agent loop's log")
         metrics.update(stepstate.batch_metrics(now, self.policy_version))
@@ -247,7 +247,7 @@ class DotsTrainer(BehaviourLogProbs, PPOTrainerSync):
     def _validate(self) -> dict[str, float]:
         """verl PPOTrainer._validate: the validation before training belongs into our log too."""
         metrics = super()._validate()
-        if not self._training:
+        if not self._training and not self.config.trainer.get("val_only"):
             self.metrics_log.append(self.global_steps, metrics)
         return metrics
 
