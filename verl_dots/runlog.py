@@ -6,8 +6,10 @@ for the whole run, whatever was killed in between.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
+import logging
 import math
 import os
 from collections.abc import Mapping
@@ -15,6 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from verl_dots.files import atomic_path, naming
+
+logger = logging.getLogger(__name__)
+
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
+"""What a file system without locks answers (Lustre mounted without `flock`, NFS without its lock service)."""
 
 
 class MetricsLog:
@@ -76,6 +83,8 @@ def _plain(value: Any) -> Any:
 class FolderLock:
     """Holds `folder` for this process until it ends, so that two runs never write into one folder.
 
+    Where the file system has no locks, that is a warning and nothing is held.
+
     Raises:
         ValueError: another process holds it.
     """
@@ -91,6 +100,14 @@ class FolderLock:
             raise ValueError(
                 f"{folder} is in use by another run: give this one its own trainer.default_local_dir"
             ) from None
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                self._stream.close()
+                raise
+            logger.warning(
+                "dots: %s is on a file system without locks (%s): see to it that no second run uses this folder",
+                folder, error.strerror,
+            )  # fmt: skip
 
     def release(self) -> None:
         """Let another run take the folder; also happens when the process ends, however it ends."""

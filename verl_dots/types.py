@@ -56,6 +56,20 @@ def question_text(extra_info: Mapping | None, messages: Sequence[Mapping] | str)
     return json.dumps([dict(m) for m in messages], sort_keys=True, ensure_ascii=False, default=str)
 
 
+def scaled_reward(reward: float, reward_range: tuple[float, float]) -> float | None:
+    """`reward` scaled from `reward_range` to [0, 1]; None where it lies outside, or is not a number.
+
+    Rewards have been float32 on their way (1.1 arrives as 1.10000002), so one next to a bound counts as the bound. Float32
+    is exact to 6e-8 of the value; we allow 1e-6.
+    """
+    low, high = reward_range
+    tolerance = 1e-6 * (abs(low) + abs(high))
+    for bound, value in ((low, 0.0), (high, 1.0)):
+        if abs(reward - bound) <= min(tolerance, (high - low) / 4):
+            return value
+    return (reward - low) / (high - low) if low < reward < high else None  # NaN is in no interval
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """The rollouts of one question under one policy: what selection and replay know of them. Tokens stay in verl's store.
@@ -118,14 +132,16 @@ class Observation:
         Raises:
             ValueError: a reward is outside `reward_range` (or not a number), which would make difficulties meaningless.
         """
-        low, high = reward_range
+        successes = 0.0
         for reward in group.rewards:
-            if not low <= reward <= high:  # also catches NaN
+            scaled = scaled_reward(reward, reward_range)
+            if scaled is None:
+                low, high = reward_range
                 raise ValueError(
                     f"reward {reward} of question {group.question_id} is outside dots.reward_range [{low}, {high}]: "
                     "set dots.reward_range to the range of your reward function"
                 )
-        successes = sum((reward - low) / (high - low) for reward in group.rewards)
+            successes += scaled
         return cls(group.question_id, step, group.source, successes, len(group.rewards), predicted)
 
 
@@ -167,7 +183,7 @@ METRICS: dict[str, str] = {
     "dots/generated_tokens": "response tokens generated in this step, reference and displaced groups included",
     "dots/generated_groups": "groups generated in this step, all of them",
     "dots/failed_groups": "groups with a failed session",
-    "dots/observed_0": "share of fresh groups with success rate 0",
+    "dots/observed_0": "share of fresh groups with success rate 0; all five absent when rewards leave dots.reward_range",
     "dots/observed_low": "share in (0, 0.25]",
     "dots/observed_mid": "share in (0.25, 0.75)",
     "dots/observed_high": "share in [0.75, 1)",

@@ -1,5 +1,7 @@
 """metrics.jsonl survives kills and resumes; a folder belongs to one run."""
 
+import errno
+import fcntl
 import json
 import subprocess
 import sys
@@ -56,3 +58,23 @@ sys.stdin.read()
     holder.kill()
     holder.wait()
     FolderLock(tmp_path).release()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_a_warning(number, tmp_path, monkeypatch, caplog):
+    def flock(stream, operation):
+        raise OSError(number, "what such a file system says")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    FolderLock(tmp_path).release()
+    (record,) = caplog.records
+    assert str(tmp_path) in record.getMessage() and "what such a file system says" in record.getMessage()
+
+
+def test_any_other_failure_to_lock_is_raised(tmp_path, monkeypatch):
+    def flock(stream, operation):
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(OSError, match="broken"):
+        FolderLock(tmp_path)

@@ -10,7 +10,7 @@ import numpy as np
 from verl_dots.batch import Batch, Plan
 from verl_dots.integration.rows import Submission
 from verl_dots.integration.store import Rows
-from verl_dots.types import Draw, Group
+from verl_dots.types import Draw, Group, scaled_reward
 
 
 @dataclass
@@ -92,11 +92,15 @@ def batch_metrics(now: StepState, policy_version: int) -> dict[str, float]:
 
 
 def success_histogram(groups: Sequence[Group], reward_range: tuple[float, float]) -> dict[str, float]:
-    """Shares of fresh groups by success rate: 0, (0, 1/4], (1/4, 3/4), [3/4, 1), 1."""
-    if not groups:
+    """Shares of fresh groups by success rate: 0, (0, 1/4], (1/4, 3/4), [3/4, 1), 1.
+
+    Empty where a reward lies outside `reward_range`: with selection on that has ended the run before, without it nothing
+    but these shares needs the range.
+    """
+    scaled = [[scaled_reward(reward, reward_range) for reward in group.rewards] for group in groups]
+    if not groups or any(None in rewards for rewards in scaled):
         return {}
-    low, high = reward_range
-    rates = np.array([(np.mean(group.rewards) - low) / (high - low) for group in groups])
+    rates = np.array([np.mean(rewards) for rewards in scaled])
     return {
         "dots/observed_0": float((rates == 0).mean()),
         "dots/observed_low": float(((rates > 0) & (rates <= 0.25)).mean()),
