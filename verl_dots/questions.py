@@ -25,11 +25,15 @@ class Questions:
         ids: identity of each row's question.
         texts: what the question says.
         truths: the ground truth, None where the row has none.
+        variants: what a row asks beside its text (images, arguments of tools), as a fingerprint; may be left out.
+        sources: verl's `data_source` of each row; may be left out.
     """
 
     ids: Sequence[str]
     texts: Sequence[str]
     truths: Sequence[Any]
+    variants: Sequence[str] = ()
+    sources: Sequence[str] = ()
 
     @property
     def conflicts(self) -> dict[str, int]:
@@ -38,6 +42,20 @@ class Questions:
         for question, truth in zip(self.ids, self.truths, strict=True):
             seen.setdefault(question, set()).add(repr(truth))
         return {question: len(truths) for question, truths in seen.items() if len(truths) > 1}
+
+    @property
+    def merged(self) -> dict[str, tuple[int, int]]:
+        """Questions whose rows ask different things, with the first row and the first one that differs from it.
+
+        Only the first row of a question is trained on: the others would be lost.
+        """
+        first: dict[str, int] = {}
+        found: dict[str, tuple[int, int]] = {}
+        for row, (question, variant) in enumerate(zip(self.ids, self.variants, strict=False)):
+            other = first.setdefault(question, row)
+            if variant != self.variants[other]:
+                found.setdefault(question, (other, row))
+        return found
 
     def distinct(self) -> DistinctQuestions:
         """The distinct questions, in the order of their first rows."""

@@ -82,6 +82,7 @@ def test_without_replay_the_loss_is_verls_own():
 
 CORRECTION = "algorithm.rollout_correction"
 LOSS = "actor_rollout_ref.actor.policy_loss.loss_mode"
+SAMPLER = "trainer.v1.sampler.custom_sampler"
 REFUSED = [
     (["dots.replay.fresh_fration=0.5"], "fresh_fration does not exist: did you mean dots.replay.fresh_fraction?"),
     (["dots.replay.fresh_fraction=0"], "dots.replay.fresh_fraction=0.0 is not allowed: use a share in (0, 1]"),
@@ -109,6 +110,14 @@ REFUSED = [
     ),
     (["algorithm.filter_groups.enable=True"], "use dots.replay.fill=informative instead"),
     (["dots.reference.mode=fresh", "reward.reward_model.enable=True"], "with a colocated reward model"),
+    (["algorithm.adv_estimator=gae"], "algorithm.adv_estimator=gae with dots.replay.enable=True"),
+    (["algorithm.adv_estimator=reinforce_plus_plus"], "so that groups with equal rewards teach too; use grpo"),
+    (["actor_rollout_ref.actor.strategy=megatron"], "strategy=megatron: verl-dots works with verl's FSDP workers"),
+    (["trainer.v1.sync.parameter_sync_step=2"], "trainer.v1.sync.parameter_sync_step=2"),
+    ([f"{SAMPLER}.path=mine.py", f"{SAMPLER}.name=Mine"], f"set {SAMPLER}.path=null"),
+    ([f"{SAMPLER}.path=m.py", f"{SAMPLER}.name=M", "dots.replay.enable=false"], f"{SAMPLER}.path=m.py"),
+    (["reward.reward_kwargs.overlong_buffer_cfg.enable=true"], "set dots.reward_range=[-1,1]"),
+    (["reward_model.reward_kwargs.overlong_buffer_cfg.enable=true"], "set dots.reward_range=[-1,1]"),
 ]
 
 
@@ -118,6 +127,65 @@ def test_mistakes_are_refused_in_one_line(overrides, message):
         check(*overrides)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+ALLOWED = [
+    ["dots.replay.enable=false", "algorithm.adv_estimator=gae"],  # selection alone skips no group
+    ["dots.replay.enable=false", "dots.selection.enable=false", f"{SAMPLER}.path=m.py", f"{SAMPLER}.name=M"],
+    [f"{SAMPLER}.path=m.py"],  # without a name verl takes its own
+    ["dots.reward_range=[-1,1]", "reward.reward_kwargs.overlong_buffer_cfg.enable=true"],
+    ["actor_rollout_ref.actor.strategy=fsdp2", "trainer.v1.sync.parameter_sync_step=1"],
+]
+
+
+@pytest.mark.parametrize("overrides", ALLOWED, ids=" ".join)
+def test_what_only_looks_like_a_mistake_passes(overrides):
+    check(*overrides)
+
+
+@pytest.mark.parametrize("replay", [True, False])
+def test_a_kl_penalty_in_the_reward_is_one_warning_line_where_there_is_a_replay(replay, capsys):
+    from verl_dots.integration.check import ConfigCheck
+
+    config = copy.deepcopy(overlay_on_verl())
+    config.merge_with(OmegaConf.from_dotlist(["algorithm.use_kl_in_reward=true", f"dots.replay.enable={replay}"]))
+    ConfigCheck().on_job_start(config)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == replay
+    assert not replay or "warning: algorithm.use_kl_in_reward=True" in lines[0] and "use_kl_loss=True instead" in lines[0]
+
+
+SOURCES = [
+    ("math_dapo", [], True),
+    ("aime_2024", [], True),
+    ("math", ["dots.reward_range=[0,2]"], True),
+    ("math_dapo", ["dots.reward_range=[-1,1]"], False),
+    ("math_dapo", ["reward.custom_reward_function.path=mine.py"], False),
+    ("math_dapo", ["custom_reward_function.path=mine.py"], False),
+    ("math_dapo", ["reward.reward_model.enable=true"], False),
+    ("openai/gsm8k", [], False),
+    ("numina_amc_aime", [], False),
+]
+
+
+@pytest.mark.parametrize(("source", "overrides", "refused"), SOURCES)
+def test_data_sources_that_verls_own_reward_function_gives_minus_one_need_the_range(source, overrides, refused):
+    from verl_dots.integration.check import check_default_rewards
+
+    dots, config = check(*overrides)
+    if not refused:
+        return check_default_rewards(config, dots, ["openai/gsm8k", source])
+    with pytest.raises(ValueError, match=r"outside dots.reward_range \[0.*set dots.reward_range=\[-1,1\]") as caught:
+        check_default_rewards(config, dots, ["openai/gsm8k", source])
+    assert source in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_verls_own_reward_function_does_give_minus_one_for_them():
+    from verl.utils.reward_score import default_compute_score
+
+    for source in ("math_dapo", "aime_2024", "math"):
+        result = default_compute_score(source, "The answer is 3", "4")
+        assert (result["score"] if isinstance(result, dict) else result) == -1
 
 
 def test_an_override_on_the_command_line_reaches_the_overlay():

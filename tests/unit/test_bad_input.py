@@ -15,6 +15,9 @@ from tests.unit.bad_input import Case, config, contents, good_files, script, too
 
 LOSS = "actor_rollout_ref.actor.policy_loss.loss_mode"
 CORRECTION = "algorithm.rollout_correction"
+SAMPLER = "trainer.v1.sampler.custom_sampler"
+OVERLONG = "reward.reward_kwargs.overlong_buffer_cfg"
+STRATEGY = "actor_rollout_ref.actor.strategy"
 EMBEDDINGS = "dots.predictor.embeddings"
 
 
@@ -89,6 +92,29 @@ CONFIG = [
         "no engine log-probs",
         config("dots.replay.behaviour=rollout"),
         ("dots.replay.behaviour=rollout", "calculate_log_probs=True"),
+    ),
+    *(
+        Case(f"advantages of {name}", config(f"algorithm.adv_estimator={name}"), (f"adv_estimator={name}", "use grpo"))
+        for name in ("gae", "reinforce_plus_plus")
+    ),
+    *(
+        Case(f"{name} workers", config(f"{STRATEGY}={name}"), (f"{STRATEGY}={name}", "set it to fsdp or fsdp2"))
+        for name in ("megatron", "veomni", "torchtitan")
+    ),
+    Case(
+        "a sampler of one's own",
+        config(f"{SAMPLER}.path=mine.py", f"{SAMPLER}.name=Mine"),
+        (f"{SAMPLER}.path=mine.py", f"set {SAMPLER}.path=null"),
+    ),
+    Case(
+        "several updates a step",
+        config("trainer.v1.sync.parameter_sync_step=2"),
+        ("parameter_sync_step=2", "set trainer.v1.sync.parameter_sync_step=1"),
+    ),
+    Case(
+        "penalty for length below the range",
+        config(f"{OVERLONG}.enable=true", f"{OVERLONG}.penalty_factor=.5"),
+        ("overlong_buffer_cfg.enable=True", "set dots.reward_range=[-0.5,1]"),
     ),
     Case(
         "store too small",

@@ -17,3 +17,11 @@ def test_answers_are_known_for_all_or_for_none():
 def test_different_truths_of_one_question_are_counted():
     assert ROWS.conflicts == {"b": 2}
     assert Questions(ids=["a", "a"], texts=["A", "A"], truths=[[1], [1]]).conflicts == {}
+
+
+def test_rows_of_one_question_that_ask_different_things_are_named_with_their_rows():
+    variants = ["x", "x", "x", "x"]
+    assert Questions(ROWS.ids, ROWS.texts, ROWS.truths, variants).merged == {}
+    variants[2] = "y"  # "b" again
+    assert Questions(ROWS.ids, ROWS.texts, ROWS.truths, variants).merged == {"b": (0, 2)}
+    assert ROWS.merged == {}  # not looked at

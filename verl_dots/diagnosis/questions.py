@@ -20,6 +20,13 @@ def check_questions(questions: Questions) -> list[Finding]:
     twice = rows - distinct
     repeated = f", {twice} rows repeat one of them" if twice else ""
     findings = [ok("questions", f"{distinct:,} questions in {rows:,} rows{repeated} (before verl's length filter)")]
+    if merged := questions.merged:
+        question, (first, other) = next(iter(merged.items()))
+        message = (
+            f"{len(merged)} question ids have rows with different images or tool arguments (first {question}, rows {first} "
+            f"and {other}): only the first row would be trained on"
+        )
+        findings.append(fail("questions", message, "write another extra_info.question_id to each of these rows"))
     if conflicts := questions.conflicts:
         first = next(iter(conflicts))
         findings.append(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from hydra.experimental.callback import Callback
@@ -19,6 +20,8 @@ from verl_dots.integration import compat
 TRAINER_MODE = "dots"
 DECOUPLED, BEHAVIOUR = "dots_decoupled", "dots_behaviour"
 LOSS_KEY = "actor_rollout_ref.actor.policy_loss.loss_mode"
+SAMPLER_KEY = "trainer.v1.sampler.custom_sampler"
+STRATEGY_KEY, STRATEGIES = "actor_rollout_ref.actor.strategy", ("fsdp", "fsdp2")
 
 
 def check(config: DictConfig) -> DotsConfig:
@@ -34,12 +37,26 @@ def check(config: DictConfig) -> DotsConfig:
     compat.check_versions()
     _check_trainer(config)
     dots = parse(config)
+    if dots.replay.enable or dots.selection.enable:
+        _check_sampler(config)
     if dots.replay.enable:
+        _check_advantages(config)
         _check_replay(config, dots)
     if dots.selection.enable:
         _check_selection(config, dots)
     normalise(config, dots)
     return dots
+
+
+def doubts(config: DictConfig, dots: DotsConfig) -> list[str]:
+    """What a checked configuration may do and seldom means to: one line each, with a remedy."""
+    if dots.replay.enable and config.algorithm.get("use_kl_in_reward"):
+        return [
+            "algorithm.use_kl_in_reward=True with dots.replay.enable=True: a group counts as informative by its rewards "
+            "before the KL penalty, so that some that would teach are left out; use "
+            "actor_rollout_ref.actor.use_kl_loss=True instead"
+        ]
+    return []
 
 
 def parse(config: DictConfig) -> DotsConfig:
@@ -73,11 +90,46 @@ def _check_trainer(config: DictConfig) -> None:
         raise ValueError(f"trainer.v1.trainer_mode={mode} with {wrong}: set trainer.v1.trainer_mode=dots")
     if OmegaConf.select(config, "trainer.v1.dots") is not None:
         raise ValueError("trainer.v1.dots does not exist: trainer mode dots reads trainer.v1.sync, ours is the block dots")
+    strategy = OmegaConf.select(config, STRATEGY_KEY, default=STRATEGIES[0])
+    if strategy not in STRATEGIES:
+        raise ValueError(
+            f"{STRATEGY_KEY}={strategy}: verl-dots works with verl's FSDP workers, set it to {' or '.join(STRATEGIES)}"
+        )
+    updates = OmegaConf.select(config, "trainer.v1.sync.parameter_sync_step", default=1)
+    if updates != 1:
+        raise ValueError(
+            f"trainer.v1.sync.parameter_sync_step={updates}: one batch is put together a step, "
+            "set trainer.v1.sync.parameter_sync_step=1"
+        )
     workers = config.data.get("dataloader_num_workers")
     if workers != 0:
         raise ValueError(
             f"data.dataloader_num_workers={workers}: a prefetched selection would be stale, "
             "set data.dataloader_num_workers=0"
+        )
+
+
+def _check_sampler(config: DictConfig) -> None:
+    """A step trains on what it submitted; a sampler of one's own may keep prompts back for a later step."""
+    custom = OmegaConf.select(config, SAMPLER_KEY) or {}
+    if custom.get("path") and custom.get("name"):  # as verl asks, PPOTrainer._build_replay_buffer
+        raise ValueError(
+            f"{SAMPLER_KEY}.path={custom.get('path')}: it may hand out prompts in another step than the one that submitted "
+            f"them, set {SAMPLER_KEY}.path=null"
+        )
+
+
+def _check_advantages(config: DictConfig) -> None:
+    """The replay holds, and batches are filled with, groups whose rewards differ: others must have advantage 0.
+
+    Not so where advantages are whitened over the batch (verl/trainer/ppo/core_algos.py, `masked_whiten`). That
+    reinforce_plus_plus_baseline and gdpo do so too matters little: within a group they subtract its mean before.
+    """
+    estimator = str(config.algorithm.get("adv_estimator"))
+    if estimator in ("gae", "reinforce_plus_plus"):
+        raise ValueError(
+            f"algorithm.adv_estimator={estimator} with dots.replay.enable=True: its advantages are not relative to the "
+            "group, so that groups with equal rewards teach too; use grpo (or rloo, opo), or dots.replay.enable=False"
         )
 
 
@@ -132,7 +184,43 @@ def _check_storage(config: DictConfig, dots: DotsConfig) -> None:
         )
 
 
+def check_default_rewards(config: DictConfig, dots: DotsConfig, data_sources: Iterable[str]) -> None:
+    """The rewards of verl's default function lie in `dots.reward_range`, as far as the data source tells.
+
+    Args:
+        config: verl's configuration.
+        dots: the parsed `dots` block.
+        data_sources: those of the training rows.
+
+    Raises:
+        ValueError: one of them gets -1 for a wrong answer (verl/utils/reward_score/__init__.py).
+    """
+    low, high = dots.reward_range
+    own = any(
+        OmegaConf.select(config, key)
+        for place in ("reward.custom_reward_function.path", "reward.reward_model.enable")
+        for key in (place, place.removeprefix("reward."))  # the second is verl's older place
+    )
+    if own or OmegaConf.select(config, "reward.reward_manager.source") == "importlib" or (low <= -1 and high >= 1):
+        return
+    for source in sorted(set(data_sources)):
+        if source in ("math", "math_dapo", "math_dapo_reasoning") or source.startswith("aime"):
+            raise ValueError(
+                f"data source {source!r}: verl's default reward function gives -1 or 1 for it, outside dots.reward_range "
+                f"[{low}, {high}]: set dots.reward_range=[-1,1], or reward.custom_reward_function.path=pkg://verl_dots.rewards"
+            )
+
+
 def _check_selection(config: DictConfig, dots: DotsConfig) -> None:
+    key = "reward_kwargs.overlong_buffer_cfg"  # under reward_model too, verl's older place
+    overlong = OmegaConf.select(config, f"reward.{key}") or OmegaConf.select(config, f"reward_model.{key}")
+    if overlong and overlong.get("enable") and dots.reward_range[0] >= 0:
+        low, high = dots.reward_range
+        lowest = low - float(overlong.get("penalty_factor") or 1.0)
+        raise ValueError(
+            f"reward.reward_kwargs.overlong_buffer_cfg.enable=True with dots.reward_range [{low}, {high}]: its penalty "
+            f"makes rewards as low as {lowest:g}, set dots.reward_range=[{lowest:g},{high:g}]"
+        )
     filter_groups = config.algorithm.get("filter_groups") or {}
     if filter_groups.get("enable"):
         raise ValueError(
@@ -161,7 +249,9 @@ class ConfigCheck(Callback):
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Check `config` right before verl's main function gets it."""
         try:
-            check(config)
+            dots = check(config)
         except (ValueError, RuntimeError, OSError) as error:
             print(f"verl-dots: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
             raise SystemExit(2) from None
+        for doubt in doubts(config, dots):
+            print(f"verl-dots: warning: {doubt}", file=sys.stderr, flush=True)

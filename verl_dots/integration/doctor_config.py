@@ -6,7 +6,7 @@ import contextlib
 import copy
 import io
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,17 @@ def check_dots(config: DictConfig) -> tuple[list[Finding], DotsConfig | None]:
         return wrong, dots
     parts = [name for name, on in (("DOTS", dots.selection.enable), ("RR", dots.replay.enable)) if on]
     loss = check.loss_mode(config) if dots.replay.enable else "vanilla"
-    return [ok(topic, f"{' and '.join(parts) or 'neither DOTS nor RR'} active, loss {loss}")], dots
+    active = ok(topic, f"{' and '.join(parts) or 'neither DOTS nor RR'} active, loss {loss}")
+    return [active, *(_mistake(topic, doubt, warn) for doubt in check.doubts(config, dots))], dots
+
+
+def check_default_rewards(config: DictConfig, dots: DotsConfig, data_sources: Iterable[str]) -> list[Finding]:
+    """Does verl's default reward function, where it is used, keep to `dots.reward_range`."""
+    try:
+        check.check_default_rewards(config, dots, data_sources)
+    except ValueError as error:
+        return [_mistake("questions", one_line(error))]
+    return []
 
 
 def _mistakes(config: DictConfig) -> list[str]:
@@ -87,9 +97,14 @@ def _mistakes(config: DictConfig) -> list[str]:
         ("trainer.use_v1", True),
         ("trainer.v1.trainer_mode", check.TRAINER_MODE),
         ("trainer.v1.dots", None),
+        (check.STRATEGY_KEY, check.STRATEGIES[0]),
+        ("trainer.v1.sync.parameter_sync_step", 1),
         ("data.dataloader_num_workers", 0),
+        (f"{check.SAMPLER_KEY}.path", None),
         (check.LOSS_KEY, check.loss_mode(config) if keep_loss else check.DECOUPLED),
+        ("algorithm.adv_estimator", "grpo"),
         ("dots.replay.enable", False),
+        ("reward.reward_kwargs.overlong_buffer_cfg", None),
         ("algorithm.filter_groups.enable", False),
         ("dots.reference.mode", "window"),
     ]
@@ -107,13 +122,13 @@ def _mistakes(config: DictConfig) -> list[str]:
     return list(found)
 
 
-def _mistake(topic: str, message: str) -> Finding:
+def _mistake(topic: str, message: str, level: Callable[..., Finding] = fail) -> Finding:
     """The message of a check as a finding: what stands behind the last comma or colon is the remedy."""
     for separator in (", set ", ": set ", "; use ", ": use ", ": run ", ": raise ", ": did you "):
         head, found, remedy = message.rpartition(separator)
         if found:
-            return fail(topic, head, separator[2:] + remedy)
-    return fail(topic, message, "correct this key")
+            return level(topic, head, separator[2:] + remedy)
+    return level(topic, message, "correct this key")
 
 
 _SIZES = (

@@ -17,7 +17,8 @@ from verl_dots.config import DotsConfig
 from verl_dots.difficulty.build import build_predictor
 from verl_dots.difficulty.estimate import DifficultyEstimator
 from verl_dots.difficulty.observations import QuestionLog
-from verl_dots.integration import rows
+from verl_dots.integration import check, rows
+from verl_dots.questions import Questions
 from verl_dots.replay import RolloutReplay
 from verl_dots.sampler import DifficultySampler
 from verl_dots.selection import selection_entropy, selection_probabilities
@@ -33,7 +34,7 @@ class Pool:
         sampler: decides which questions come next.
         estimator: what we believe about each question; its log holds every observation of the run.
         difficulty: last estimate, failure rates in [0, 1] in the order of `sampler.pool`; None before the first.
-        predictor_name: for the banner.
+        predictor_name, row_count: for the banner.
     """
 
     def __init__(
@@ -44,9 +45,10 @@ class Pool:
         question_log: QuestionLog,
         predictor_name: str,
         reward_function: str,
+        row_count: int,
     ) -> None:
         self.config, self.sampler, self.estimator, self.question_log = config, sampler, estimator, question_log
-        self.predictor_name, self.reward_function = predictor_name, reward_function
+        self.predictor_name, self.reward_function, self.row_count = predictor_name, reward_function, row_count
         self.difficulty: np.ndarray | None = None
         self._position = {question: i for i, question in enumerate(sampler.pool)}
 
@@ -61,9 +63,11 @@ class Pool:
             folder: where the question log goes.
 
         Raises:
-            ValueError: embeddings lack a question, or do not fit the predictor's checkpoint.
+            ValueError: embeddings lack a question, or do not fit the predictor's checkpoint; rows that count as one
+                question differ in more than their ground truth; rewards cannot lie in `dots.reward_range`.
         """
-        questions = rows.identify(dataset, config.data.get("prompt_key", "prompt"))
+        questions = identify(dataset, config)
+        check.check_default_rewards(config, dots, questions.sources)
         if conflicts := questions.conflicts:
             first = next(iter(conflicts))
             logger.warning(
@@ -82,7 +86,8 @@ class Pool:
         predictor, name = build_predictor(dots.predictor, questions.distinct())
         estimator = DifficultyEstimator(predictor, sampler.pool, dots)
         custom = OmegaConf.select(config, "reward.custom_reward_function.path")
-        return cls(dots, sampler, estimator, QuestionLog(folder), name, custom or "verl's default for the data source")
+        reward_function = custom or "verl's default for the data source"
+        return cls(dots, sampler, estimator, QuestionLog(folder), name, reward_function, len(questions.ids))
 
     def dataloader(self, dataset) -> StatefulDataLoader:
         """verl's dataloader, drawing what the sampler was asked for (workers would prefetch, so there are none)."""
@@ -128,6 +133,25 @@ class Pool:
         self.question_log.append(step, observations)
 
 
+def identify(dataset, config: DictConfig) -> Questions:
+    """The rows of verl's loaded data set as questions.
+
+    Raises:
+        ValueError: rows of one question have different images or tool arguments, of which only the first would be seen.
+    """
+    data = config.data
+    keys = ("image_key", "images"), ("video_key", "videos"), ("audio_key", "audios")
+    questions = rows.identify(dataset, data.get("prompt_key", "prompt"), [data.get(*key) for key in keys])
+    if merged := questions.merged:
+        question, (first, other) = next(iter(merged.items()))
+        raise ValueError(
+            f"{len(merged)} question ids have rows with different images or tool arguments (first {question}, rows {first} "
+            f"and {other} after verl's length filter): only the first row would be trained on, write another "
+            "extra_info.question_id to each of these rows"
+        )
+    return questions
+
+
 def banner(dots: DotsConfig, loss_mode: str, pool: Pool | None, replay: RolloutReplay) -> str:
     """What is active and with what, so that a plugin that is silently missing cannot pass unnoticed."""
     lines = [f"verl-dots {verl_dots.__version__}"]
@@ -135,8 +159,9 @@ def banner(dots: DotsConfig, loss_mode: str, pool: Pool | None, replay: RolloutR
         lines.append("  DOTS  off: verl's own sampler")
     else:
         s, r = dots.selection, dots.reference
+        repeated = f"{pool.row_count:,} rows, " if pool.row_count != len(pool.sampler.pool) else ""
         lines.append(
-            f"  DOTS  active: {len(pool.sampler.pool):,} questions, target difficulty {s.target}, temperature "
+            f"  DOTS  active: {repeated}{len(pool.sampler.pool):,} questions, target difficulty {s.target}, temperature "
             f"{s.temperature}, explore {s.explore_fraction:.0%}, refresh every {s.refresh_every} steps, "
             f"reference {r.mode} of {r.size}, predictor {pool.predictor_name}"
         )

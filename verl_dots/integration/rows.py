@@ -6,6 +6,9 @@ A row of verl's store is one output of one session (rollout) of one prompt, unde
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +18,9 @@ from verl_dots.questions import Questions
 from verl_dots.types import Draw, Group, Source, question_id_of_row, question_text
 
 PARTITION = "train"
+
+MEDIA_KEYS = ("images", "videos", "audios")  # defaults of verl's data.image_key, video_key, audio_key
+ARGUMENTS = ("tools_kwargs", "interaction_kwargs")  # in extra_info: what tools and simulated users are started with
 
 REWARD = "rm_scores"  # per token, the reward on the last one
 RESPONSE_MASK = "response_mask"
@@ -101,15 +107,51 @@ def group_rows(
     return groups
 
 
-def identify(dataset, prompt_key: str) -> Questions:
-    """Identity, text and ground truth of every row of a loaded verl data set (after its length filter)."""
-    ids, texts, truths = [], [], []
+def identify(dataset, prompt_key: str, media_keys: Sequence[str] = MEDIA_KEYS) -> Questions:
+    """Identity, text and ground truth of every row of a loaded verl data set (after its length filter).
+
+    Args:
+        dataset: verl's, or anything with its `dataframe`.
+        prompt_key: column of the messages.
+        media_keys: columns of images, videos and audio.
+    """
+    ids, texts, truths, sources, arguments = [], [], [], [], []
     for row in _light_rows(dataset, prompt_key):
         extra_info, messages = row.get("extra_info"), row[prompt_key]
         ids.append(question_id_of_row(extra_info, messages))
         texts.append(question_text(extra_info, messages))
         truths.append((row.get("reward_model") or {}).get("ground_truth"))
-    return Questions(ids, texts, truths)
+        sources.append(str(row.get("data_source")))
+        arguments.append(fingerprint([(extra_info or {}).get(key) or None for key in ARGUMENTS]))
+    repeated = {question for question, count in Counter(ids).items() if count > 1}
+    media = _media(dataset, [row for row, question in enumerate(ids) if question in repeated], media_keys)
+    variants = [arguments[row] + media.get(row, "") for row in range(len(ids))]
+    return Questions(ids, texts, truths, variants, sources)
+
+
+def fingerprint(value) -> str:
+    """Equal for equal values: a short hash over JSON with sorted keys; of an image with bytes, over its bytes alone."""
+
+    def plain(part):
+        if isinstance(part, Mapping):
+            return {"bytes": part["bytes"]} if part.get("bytes") else {str(key): plain(part[key]) for key in part}
+        return [plain(each) for each in part] if isinstance(part, list | tuple) else part
+
+    def digest(part):
+        return hashlib.sha256(part).hexdigest() if isinstance(part, bytes) else repr(part)
+
+    text = json.dumps(plain(value), sort_keys=True, default=digest)
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
+
+
+def _media(dataset, chosen: Sequence[int], keys: Sequence[str]) -> dict[int, str]:
+    """Fingerprints of the images, videos and audio of the `chosen` rows, read without decoding them."""
+    frame = getattr(dataset, "dataframe", None)
+    columns = [key for key in keys if frame is not None and key in frame.column_names]
+    if not columns or not chosen:
+        return {}
+    tables = frame.select_columns(columns).select(chosen).with_format("arrow").iter(batch_size=1)
+    return {row: fingerprint(table.to_pylist()) for row, table in zip(chosen, tables, strict=True)}
 
 
 def _light_rows(dataset, prompt_key: str):
@@ -120,7 +162,8 @@ def _light_rows(dataset, prompt_key: str):
             row = dataset[index]
             yield row if prompt_key in row else {**row, prompt_key: row["raw_prompt"]}
         return
-    columns = [name for name in (prompt_key, "extra_info", "reward_model") if name in frame.column_names]
+    wanted = (prompt_key, "extra_info", "reward_model", "data_source")
+    columns = [name for name in wanted if name in frame.column_names]
     yield from frame.select_columns(columns)
 
 
@@ -130,6 +173,28 @@ def draws_of_batch(extra_infos: Sequence, prompts: Sequence) -> list[Draw]:
         Draw(row=-1, question_id=question_id_of_row(extra_info, prompt), source="explored")
         for extra_info, prompt in zip(extra_infos, prompts, strict=True)
     ]
+
+
+def check_fetched(draws: Sequence[Draw], batch: Mapping, prompt_key: str) -> None:
+    """The rows that the loader fetched are the questions that were drawn.
+
+    Questions are identified in `dataset.dataframe`, rows fetched as `dataset[i]`, and a data set class of one's own may
+    repeat or reorder rows. A prompt with images is left out where its messages are its identity: verl rewrites them.
+
+    Raises:
+        RuntimeError: they are not, one line with both ids.
+    """
+    prompts = list(batch[prompt_key if prompt_key in batch.keys() else "raw_prompt"])  # noqa: SIM118  a TensorDict
+    for draw, extra_info, prompt in zip(draws, list(batch["extra_info"]), prompts, strict=True):
+        named = (extra_info or {}).get("question_id") or (extra_info or {}).get("question")
+        if not named and not all(isinstance(message["content"], str) for message in prompt):
+            continue
+        fetched = question_id_of_row(extra_info, prompt)
+        if fetched != draw.question_id:
+            raise RuntimeError(
+                f"question {draw.question_id} was drawn, but row {draw.row} of the data set is question {fetched}: the data "
+                "set class must return, as row i, row i of its dataframe; use verl's own class, or correct yours"
+            )
 
 
 def response_tokens(tags: Sequence[Mapping]) -> int:

@@ -98,6 +98,12 @@ class DotsTrainer(BehaviourLogProbs, PPOTrainerSync):
         self._training = True
         print(questions.banner(self.dots, self.form, self.pool, self.rollout_replay), flush=True)
 
+    def on_train_end(self) -> None:
+        """verl hook after `total_epochs`; at `total_training_steps` verl returns without it (see `_compute_metrics`)."""
+        super().on_train_end()
+        if self.pool is not None:
+            self.pool.question_log.flush()
+
     # ------------------------------------------------------------------------------------------------- generation
 
     def prepare_step(self) -> dict:
@@ -132,6 +138,7 @@ class DotsTrainer(BehaviourLogProbs, PPOTrainerSync):
         if batch is None:
             batch = self._fetch_one_gen_batch()  # our batch sampler yields exactly what was requested last
             tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
+            rows.check_fetched(draws, batch, self.config.data.get("prompt_key", "prompt"))
         tu.assign_non_tensor_stack(batch, rows.OCCURRENCE, [draw.occurrence for draw in draws])
         uids = [str(uid) for uid in batch["uid"]]
         predictions = [None] * len(draws) if self.pool is None else self.pool.predictions(draws)

@@ -29,6 +29,12 @@ def test_repeated_questions_are_counted_and_conflicts_named():
     assert [finding.level for finding in findings] == ["ok", "warn"] and IDS[0] in findings[1].message
 
 
+def test_questions_that_differ_in_what_their_text_does_not_show_are_wrong():
+    findings = check_questions(Questions([*IDS, IDS[0]], [*TEXTS, TEXTS[0]], ["1"] * 37, [""] * 36 + ["image"]))
+    assert [finding.level for finding in findings] == ["ok", "fail"]
+    assert IDS[0] in findings[1].message and "rows 0 and 36" in findings[1].message
+
+
 def test_embeddings_that_hold_every_question(embeddings):
     (line,) = check_predictor(PredictorConfig(embeddings=embeddings), POOL)
     assert line.level == "ok"
