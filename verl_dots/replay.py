@@ -109,6 +109,15 @@ class RolloutReplay:
         old = [group for group in self._groups.values() if _age(group, policy_version) > self._max_age]
         return [self._groups.pop(group.uid) for group in old]
 
+    def shrink(self, rows: int) -> list[Group]:
+        """Evict the oldest groups until those left have at most `rows` rows; returns the evicted ones."""
+        held = sum(len(group.keys) for group in self._groups.values())
+        evicted: list[Group] = []
+        while held > rows and self._groups:
+            evicted.append(self._groups.pop(next(iter(self._groups))))
+            held -= len(evicted[-1].keys)
+        return evicted
+
     # ------------------------------------------------------------------------------------------------ drawing
 
     def eligible(self, policy_version: int, exclude: Container[str] = ()) -> int:

@@ -282,7 +282,7 @@ def test_a_mistake_of_the_command_is_one_line_and_exit_code_2(tmp_path):
 
 def test_sizes_are_read_where_verl_reads_them(works):
     from verl_dots.diagnosis.resources import Pool
-    from verl_dots.integration import doctor_config
+    from verl_dots.integration import check, doctor_config
 
     config = doctor_config.composed(
         [*works, "trainer.nnodes=2", "trainer.n_gpus_per_node=8", f"{ACTOR}.ulysses_sequence_parallel_size=2",
@@ -297,4 +297,6 @@ def test_sizes_are_read_where_verl_reads_them(works):
     assert needs.pools == (Pool("trainer", 2, 8), Pool("reward model", 1, 2))
     assert (needs.cpus_per_rank, needs.storage_units, needs.accelerator) == (3, 1, "NPU")
     assert needs.cpus == 1 + 1 + 3 * 18
-    assert doctor_config.storage_capacity(config) == 100_000
+    assert check.storage_limit(config) == 100_000
+    config.transfer_queue.backend.storage_backend = "MooncakeStore"
+    assert check.storage_limit(config) is None

@@ -67,6 +67,15 @@ class TestAdmit:
         assert uids(replay.admit(group(u) for u in "abcd")) == ["a", "b"]
         assert uids(replay) == ["c", "d"]
 
+    def test_shrink_evicts_whole_groups_oldest_first_until_their_rows_fit(self):
+        replay = make(capacity=4)
+        replay.admit(group(u, rewards=(0.0, 1.0, 1.0)) for u in "abcd")  # 12 rows
+        assert replay.shrink(12) == []
+        assert uids(replay.shrink(8)) == ["a", "b"]
+        assert uids(replay) == ["c", "d"]
+        assert uids(replay.shrink(-5)) == ["c", "d"]
+        assert replay.shrink(-5) == [] and len(replay) == 0
+
     def test_newest_per_question(self):
         replay = make(capacity=3, newest_per_question=True)
         replay.admit([group("a", question="1"), group("b", question="2"), group("c", question="3")])

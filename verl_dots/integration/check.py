@@ -22,6 +22,7 @@ DECOUPLED, BEHAVIOUR = "dots_decoupled", "dots_behaviour"
 LOSS_KEY = "actor_rollout_ref.actor.policy_loss.loss_mode"
 SAMPLER_KEY = "trainer.v1.sampler.custom_sampler"
 STRATEGY_KEY, STRATEGIES = "actor_rollout_ref.actor.strategy", ("fsdp", "fsdp2")
+STORAGE_KEY = "transfer_queue.backend.SimpleStorage.total_storage_size"
 
 
 def check(config: DictConfig) -> DotsConfig:
@@ -171,16 +172,31 @@ def _check_replay(config: DictConfig, dots: DotsConfig) -> None:
         raise ValueError(f"dots.replay.behaviour=rollout with {BEHAVIOUR} needs {key}.bypass_mode=True")
 
 
-def _check_storage(config: DictConfig, dots: DotsConfig) -> None:
-    """The replay's rows stay in TransferQueue, whose capacity verl sets; a full store fails in the middle of a run."""
-    limit = OmegaConf.select(config, "transfer_queue.backend.SimpleStorage.total_storage_size")
+def storage_limit(config: DictConfig) -> int | None:
+    """Rows that TransferQueue holds at most; None where nothing limits them."""
+    backend = OmegaConf.select(config, "transfer_queue.backend")
+    if backend is None or backend.get("storage_backend", "SimpleStorage") != "SimpleStorage":
+        return None
+    return OmegaConf.select(config, STORAGE_KEY)
+
+
+def groups_of_a_step(config: DictConfig, dots: DotsConfig) -> int:
+    """Groups for which the store needs room beside those of the replay: a batch twice over, since groups differ in size."""
     rolled_out = dots.selection.enable and dots.reference.mode != "window"  # a window is labels, no rows
-    groups = dots.replay.capacity + 2 * int(config.data.train_batch_size) + (dots.reference.size if rolled_out else 0)
-    needed = groups * int(config.actor_rollout_ref.rollout.n)
+    return 2 * int(config.data.train_batch_size) + (dots.reference.size if rolled_out else 0)
+
+
+def _check_storage(config: DictConfig, dots: DotsConfig) -> None:
+    """The replay's rows stay in TransferQueue, whose capacity verl sets; a full store fails in the middle of a run.
+
+    An agent loop of several outputs writes as many rows a rollout; how many is known in the run only (DotsTrainer.step).
+    """
+    limit = storage_limit(config)
+    needed = (dots.replay.capacity + groups_of_a_step(config, dots)) * int(config.actor_rollout_ref.rollout.n)
     if limit is not None and needed > limit:
         raise ValueError(
-            f"transfer_queue.backend.SimpleStorage.total_storage_size={limit} rows, but a replay of {dots.replay.capacity} "
-            f"groups needs {needed}: raise it, or lower dots.replay.capacity"
+            f"{STORAGE_KEY}={limit} rows, but a replay of {dots.replay.capacity} groups needs {needed}: raise it, or lower "
+            "dots.replay.capacity"
         )
 
 

@@ -11,7 +11,7 @@ from verl_dots.config import DotsConfig
 from verl_dots.diagnosis import batch, questions, resources
 from verl_dots.diagnosis.finding import Finding, failed
 from verl_dots.diagnosis.resources import Node, Stored
-from verl_dots.integration import doctor_config, doctor_data, doctor_ray, doctor_versions
+from verl_dots.integration import check, doctor_config, doctor_data, doctor_ray, doctor_versions
 
 Section = tuple[str, list[Finding]]
 
@@ -66,7 +66,7 @@ def _examine_sizes(
     yield "Questions", _examine_questions(config, dots, shape)
     length = int(config.data.max_prompt_length) + int(config.data.max_response_length)
     stored = Stored.of(shape, dots, length, doctor_data.validation_rows(config))
-    found = resources.check_storage(stored, doctor_config.storage_capacity(config))
+    found = resources.check_storage(stored, check.storage_limit(config))
     wanted = doctor_config.needs(config)
     if config_only:
         yield "Cluster", [*found, *resources.check_memory(stored, []), *_declared(config, wanted)]

@@ -261,9 +261,3 @@ def needs(config: DictConfig) -> Needs:
     units = int(storage.SimpleStorage.num_data_storage_units) if storage.storage_backend == "SimpleStorage" else 0
     name = get_platform().ray_resource_name()
     return Needs(tuple(pools), units, name, int(ResourcePoolManager.max_colocate_count))
-
-
-def storage_capacity(config: DictConfig) -> int | None:
-    """`total_storage_size`, None where nothing limits the rows."""
-    backend = config.transfer_queue.backend
-    return backend.SimpleStorage.total_storage_size if backend.storage_backend == "SimpleStorage" else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -56,6 +56,13 @@ class StepState:
         self.awaited -= len(uids)
 
     @property
+    def rows_per_rollout(self) -> float:
+        """Rows that a rollout of this step wrote, on average: one an output of the agent loop. 1 where none finished."""
+        groups = (*self.fresh, *self.reference)
+        rollouts = sum(len(group.rewards) for group in groups)
+        return sum(len(group.keys) for group in groups) / rollouts if rollouts else 1.0
+
+    @property
     def kept_reference_keys(self) -> list[str]:
         """Store keys of the reference groups that enter the replay; they are in no batch of this step."""
         return [key for group in self.kept_reference for key in group.keys]
@@ -89,6 +96,17 @@ def batch_metrics(now: StepState, policy_version: int) -> dict[str, float]:
         ages = [policy_version - group.policy_version for group in replayed]
         metrics |= {"replay/age_mean": float(np.mean(ages)), "replay/age_max": max(ages)}
     return metrics
+
+
+def generation_timing(now: StepState, metrics: Mapping[str, float]) -> dict[str, float]:
+    """Milliseconds a generated token; verl divides by the tokens trained on, which replayed rows are among.
+
+    Time and tokens of reference rollouts of their own (`dots/reference_seconds`) are in it.
+    """
+    if not now.generated_tokens or "timing_s/gen" not in metrics:
+        return {}
+    seconds = metrics["timing_s/gen"] + metrics.get("dots/reference_seconds", 0.0)
+    return {"timing_per_token_ms/gen": seconds * 1000 / now.generated_tokens}
 
 
 def success_histogram(groups: Sequence[Group], reward_range: tuple[float, float]) -> dict[str, float]:

@@ -14,6 +14,7 @@ One step, in the order verl calls the overridden methods (verl/trainer/ppo/v1/tr
 from __future__ import annotations
 
 import logging
+import math
 import time
 
 import ray
@@ -57,6 +58,7 @@ class DotsTrainer(BehaviourLogProbs, PPOTrainerSync):
         self.metrics_log = MetricsLog(checkpoint.run_folder(config) / "metrics.jsonl")
         self.now = StepState()
         self._training = False
+        self._warned_of_storage = False
 
     @property
     def policy_version(self) -> int:
@@ -223,6 +225,7 @@ class DotsTrainer(BehaviourLogProbs, PPOTrainerSync):
             replay, version = self.rollout_replay, self.policy_version + 1
             by_capacity = replay.admit([*self.now.kept_reference, *self.now.batch.fresh])
             by_age = replay.expire(version)
+            by_capacity += self._make_room()
             in_batch = set(batch.keys)  # `fit` clears those
             gone = {key for group in (*by_age, *by_capacity) for key in group.keys} - in_batch
             unkept = {key for group in self.now.kept_reference if group.uid not in replay for key in group.keys}
@@ -236,9 +239,30 @@ class DotsTrainer(BehaviourLogProbs, PPOTrainerSync):
             )
         return batch
 
+    def _make_room(self) -> list[Group]:
+        """Evict the oldest groups where the next step could overflow the store; only several outputs a rollout lead there.
+
+        In a full store rollouts fail one by one, in the agent loop (verl/trainer/ppo/v1/agent_loop_tq.py).
+        """
+        limit = check.storage_limit(self.config)
+        if limit is None:
+            return []
+        rollouts = check.groups_of_a_step(self.config, self.dots) * self.config.actor_rollout_ref.rollout.n
+        step_rows = math.ceil(rollouts * self.now.rows_per_rollout)
+        evicted = self.rollout_replay.shrink(limit - step_rows)
+        if evicted and not self._warned_of_storage:
+            self._warned_of_storage = True
+            logger.warning(
+                f"dots: {check.STORAGE_KEY}={limit} is too little for {self.now.rows_per_rollout:.1f} rows a rollout: a "
+                f"step needs room for {step_rows}, so that the oldest of the replay's groups are evicted (it holds "
+                f"{len(self.rollout_replay)} now, see replay/evicted_capacity); raise it"
+            )
+        return evicted
+
     def _compute_metrics(self, batch: Rows, metrics: dict, timing_raw: dict, global_steps: int, epoch: int) -> None:
         """verl PPOTrainer._compute_metrics: add our line, and keep `fit` from clearing the rows of retained groups."""
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
+        metrics.update(stepstate.generation_timing(self.now, metrics))
         metrics.update(self.now.save_metrics)
         self.metrics_log.append(global_steps, metrics)
         if self.pool is not None and global_steps >= self.total_training_steps:
