@@ -117,7 +117,7 @@ nodes() {
     finish nodes || return 1
     check nodes 3 1
     grep "Ray has 2 of 2 nodes" "$DIR/nodes.log" || return 1
-    (cd "$DIR/nodes/checkpoints/global_step_3/actor" && ls model_world_size_2_rank_[01].pt) # each rank saved its half
+    (cd "$DIR/nodes/checkpoints/global_step_3/actor" && ls model_world_size_2_rank_0.pt model_world_size_2_rank_1.pt) # each rank saved its half
 }
 
 PASSED=0 FAILED=0
