@@ -295,7 +295,7 @@ class DotsTrainer(BehaviourLogProbs, PPOTrainerSync):
         if request.exists():
             if not self.now.save_metrics:
                 self._save_checkpoint()
-            request.unlink()
+            request.unlink(missing_ok=True)
         super().on_step_end()
 
     def _load_checkpoint(self) -> None:
