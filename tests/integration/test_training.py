@@ -230,6 +230,49 @@ def test_metrics_are_documented_and_add_up(main_run):
             assert line["replay/effective_sample_size"] == pytest.approx(size, rel=1e-5)
 
 
+def engine_difference(record: dict, replayed: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Per token of the fresh (or the replayed) rows: log-probs at the start of the step, and the rollout engine's."""
+    old, engine = [], []
+    columns = (record["rows"][name] for name in ("old_log_probs", "rollout_log_probs", "response_mask"))
+    for key, *row in zip(record["keys"], *columns, strict=True):
+        if not key.startswith("pad") and (key in record["replayed"]) == replayed:
+            old += [a for a, _, m in zip(*row, strict=True) if m]
+            engine += [b for _, b, m in zip(*row, strict=True) if m]
+    return np.array(old), np.array(engine)
+
+
+def test_what_is_said_of_the_rollout_engine_leaves_replayed_rows_out(main_run, replay_only_run):
+    for run in (main_run, replay_only_run):
+        line = run.steps()[-1]
+        record = run.probe(line["step"])
+        old, engine = engine_difference(record, replayed=False)
+        logged = line["training/rollout_probs_diff_max"]
+        assert logged == pytest.approx(np.abs(np.exp(old) - np.exp(engine)).max(), abs=1e-6)
+        old, engine = engine_difference(record, replayed=True)
+        assert np.abs(np.exp(old) - np.exp(engine)).max() > 100 * logged
+    line = main_run.steps()[-1]
+    old, engine = engine_difference(main_run.probe(line["step"]), replayed=False)
+    assert line["rollout_corr/kl"] == pytest.approx((engine - old).mean(), abs=1e-6)
+    old, engine = engine_difference(main_run.probe(line["step"]), replayed=True)
+    assert abs((engine - old).mean()) > 100 * abs(line["rollout_corr/kl"])
+
+
+def test_generation_time_is_that_of_the_tokens_generated(main_run, paper_run):
+    for run in (main_run, paper_run):
+        for line in run.steps():
+            seconds = line["timing_s/gen"] + line.get("dots/reference_seconds", 0.0)
+            assert line["timing_per_token_ms/gen"] * line["dots/generated_tokens"] == pytest.approx(1000 * seconds)
+
+
+def test_padded_passes_give_every_row_its_log_probs_and_leave_nothing_behind(paper_run):
+    """Before the first update the policy is the reference model, whose passes of 7 rows at most hold padding rows."""
+    record = paper_run.probe(1)
+    for old, reference in zip(record["rows"]["old_log_probs"], record["rows"]["ref_log_prob"], strict=True):
+        np.testing.assert_allclose(old, reference, atol=1e-5)
+    for step in range(1, 5):
+        assert paper_run.probe(step, "store")["orphans"] == []
+
+
 def test_banner_says_what_is_active(main_run, switched_off_run):
     assert "DOTS  active: 2,048 questions" in main_run.log
     assert "RR    active: 50% fresh" in main_run.log
