@@ -53,7 +53,7 @@ def paper_run(tmp_path_factory):
             # the reference model's log-probs share a column with the actor's, which are float32
             "+actor_rollout_ref.ref.fsdp_config.mixed_precision.param_dtype=fp32",
             "+actor_rollout_ref.ref.fsdp_config.mixed_precision.reduce_dtype=fp32",
-            # divides no rank's share: these passes are padded
+            # divides few ranks' shares: most of these passes are padded
             "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=7",
             "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=32",
             steps=4,
