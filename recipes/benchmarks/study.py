@@ -197,11 +197,16 @@ def collect(root: Path, output: Path) -> None:
         path.write_text(json.dumps(study, indent=1) + "\n")
     runs = output.with_name(f"{output.stem}_runs.jsonl")
     with atomic_path(runs) as path:
-        path.write_text("".join(json.dumps(result) + "\n" for result in results))
+        path.write_text("".join(json.dumps(_without_paths(result)) + "\n" for result in results))
     text = study_tables.show(results)
     with atomic_path(output.with_suffix(".md")) as path:
         path.write_text(text + "\n")
     print(text)
+
+
+def _without_paths(result: dict) -> dict:
+    """What says nothing of the folders of this machine; commit, task, method and seed give the command (`Run.command`)."""
+    return {name: value for name, value in result.items() if name not in ("environment", "command")}
 
 
 def seed_list(text: str) -> list[int]:
