@@ -20,7 +20,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from verl_dots.files import atomic_path, check_output, manifest_path, one_line, read_manifest, write_manifest
+from verl_dots.files import atomic_path, check_output, manifest_path, read_manifest, write_manifest
 from verl_dots.types import QUESTION_ID_HEX_DIGITS
 
 ID_BYTES = QUESTION_ID_HEX_DIGITS // 2
@@ -170,10 +170,7 @@ def write_embeddings(
         assert side is not None and side.shape == (len(ids), len(side_names)) and len({*side_names}) == len(side_names)
         tensors["side"] = np.ascontiguousarray(side, dtype=np.float32)
     with atomic_path(path) as temporary:
-        try:
-            save_file(tensors, temporary)
-        except SafetensorError as error:
-            raise OSError(f"{str(path)!r} cannot be written ({one_line(error)})") from error
+        save_file(tensors, temporary)
     write_manifest(path, model=model, count=len(ids), dim=half.shape[1], side=list(side_names), **(extra or {}))
 
 

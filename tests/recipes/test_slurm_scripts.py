@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.recipes.scripts import ROOT
+from tests.recipes.scripts import HOME, ROOT
 
 SUPERVISED = """
 source recipes/slurm/environment.sh
@@ -18,7 +18,7 @@ supervise "$@"
 
 
 def bash(script, *arguments, **variables):
-    environment = {"PATH": os.environ["PATH"], "HOME": "/root", "RAY_ADDRESS": "head:1", "VENV": "", **variables}
+    environment = {"PATH": os.environ["PATH"], "HOME": HOME, "RAY_ADDRESS": "head:1", "VENV": "", **variables}
     command = ["bash", "-c", script, "bash", *arguments]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)

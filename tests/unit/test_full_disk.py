@@ -87,7 +87,7 @@ def test_what_cannot_be_written_is_an_error_and_leaves_nothing_half(tmp_path, mo
     lines = [[part.strip() for part in line.split("|")] for line in done.stdout.splitlines()]
     assert [line[0] for line in lines] == list(WRITERS)
     for name, kind, said, left in lines:
-        assert kind in ("OSError", "SafetensorError")
+        assert kind == "OSError"
         assert ("Read-only file system" if mount.endswith("ro") else "No space left") in said
         if name != "rows":  # checkpoint.save, which calls it, names the checkpoint and removes what is left
             assert str(folder) in said
@@ -97,8 +97,6 @@ def test_what_cannot_be_written_is_an_error_and_leaves_nothing_half(tmp_path, mo
 def test_a_full_disk_leaves_whole_lines_in_the_metrics(tmp_path):
     folder = tmp_path / "disk"
     folder.mkdir()
-    if not can_mount():
-        pytest.skip("this system lets no test mount a tmpfs of its own")
     from verl_dots.runlog import MetricsLog, read_metrics
 
     log = MetricsLog(folder / "metrics.jsonl")

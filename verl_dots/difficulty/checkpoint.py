@@ -41,10 +41,7 @@ def save_checkpoint(
         for name, tensor in member.state_dict().items()
     }
     with atomic_path(path) as temporary:
-        try:
-            save_file(state, temporary)
-        except SafetensorError as error:
-            raise OSError(f"{str(path)!r} cannot be written ({one_line(error)})") from error
+        save_file(state, temporary)
     write_manifest(
         path,
         format=FORMAT,

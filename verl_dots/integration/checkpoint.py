@@ -24,7 +24,6 @@ import numpy as np
 import pyarrow as pa
 import torch
 from omegaconf import DictConfig
-from safetensors import SafetensorError
 from verl.utils import tensordict_utils as tu
 
 from verl_dots.difficulty.observations import ObservationLog
@@ -68,7 +67,7 @@ def save(trainer: DotsTrainer) -> dict[str, float]:
         size = _write(trainer, temporary)
         shutil.rmtree(target, ignore_errors=True)  # of a run that was resumed from an earlier step
         os.replace(temporary, target)
-    except (OSError, SafetensorError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise OSError(
             f"the checkpoint of step {trainer.global_steps} cannot be written to {str(target)!r} ({explain(error)}): "

@@ -76,8 +76,8 @@ def check_held(groups: Iterable[Group]) -> None:
     Raises:
         RuntimeError: a row is gone.
     """
-    gone = {key for group in groups for key in group.keys} - row_tags().keys()
-    if gone:
+    held = {key for group in groups for key in group.keys}
+    if held and (gone := held - row_tags().keys()):
         raise RuntimeError(
             f"{len(gone)} rows of replayed groups are gone from verl's store (first {min(gone)}): something cleared them, "
             "perhaps this version of verl; set dots.replay.enable=false or use verl 0.9.1"
