@@ -18,9 +18,11 @@ from verl_dots.embeddings import write_embeddings
 from verl_dots.files import run_cli
 from verl_dots.types import question_id
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 QUESTIONS = [f"What is {i} + {i}?" for i in range(8)]
 IDS = [question_id(text) for text in QUESTIONS]
+EMBEDDINGS = "dots.predictor.embeddings"
+OUT = ("--output", "out.parquet")
 
 VERL_KEYS = """
 trainer: {use_v1: true, v1: {trainer_mode: dots, sync: {}}, default_local_dir: checkpoints}
@@ -73,6 +75,11 @@ def good_files() -> None:
     write_embeddings("embeddings.safetensors", IDS, vectors, model="m")
     Path("own.jsonl").write_text('{"q": "1+1?", "a": "2"}\n{"q": "1+2?", "a": "3"}\n')
     Path("taken").mkdir()
+
+
+def cut(path: str, size: int) -> Callable[[], None]:
+    """Keeps the first `size` bytes of a file."""
+    return lambda: Path(path).write_bytes(Path(path).read_bytes()[:size])
 
 
 def config(*overrides: str, **values) -> Callable[[], None]:
