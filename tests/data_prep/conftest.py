@@ -42,5 +42,15 @@ def tokenizer_path(tmp_path_factory):
     return str(path)
 
 
+def build(run, dataset, file, path, *options):
+    """build_questions.py on a sample -> (rows of `path`, its manifest, stdout); `run` is the fixture above."""
+    import pyarrow.parquet as pq
+    from build_questions import main
+
+    code, out, err = run(main, dataset, "--local-file", SAMPLES / file, "--output", path, "--workers", 2, *options)
+    assert code == 0, err
+    return pq.read_table(path).to_pylist(), read_json(path.with_suffix(".json")), out
+
+
 def read_json(path):
     return json.loads(Path(path).read_text(encoding="utf-8"))
