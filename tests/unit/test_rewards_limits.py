@@ -140,7 +140,6 @@ class TestWhereVerlCallsIt:
         with context.Pool(1) as processes:
             assert processes.apply(score, ("\\boxed{2/4}", "1/2"))["score"] == 1.0
 
-    @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
     def test_after_a_fork(self):
         """Parent and child must not talk to one worker through one pipe."""
         assert score("\\boxed{2/4}", "1/2")["score"] == 1.0
