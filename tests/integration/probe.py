@@ -1,11 +1,12 @@
 """Named in VERL_USE_EXTERNAL_MODULES by a test: DotsTrainer that also writes down what reaches the actor update.
 
 Nothing is replaced: every method calls the real one. One file per step, under $DOTS_PROBE:
-    {"keys", "replayed", "plan", "loss": verl's pg_loss, "rows": {field: [[...] per row]}}
+    {"wall_clock", "keys", "replayed", "plan", "pg_loss": verl's, "rows": {field: [[...] per row]}, ...}
 """
 
 import json
 import os
+import time
 from pathlib import Path
 
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
@@ -25,6 +26,7 @@ class ProbeTrainer(DotsTrainer):
         batch = super()._update_actor(batch, metrics)
         record = {
             "step": self.global_steps,
+            "wall_clock": time.time(),
             "keys": keys,
             "padding": [bool(tag.get("is_padding", False)) for tag in batch.tags] or None,
             "replayed": sorted(self.now.replayed_keys),

@@ -72,16 +72,22 @@ def ended_well(run: Run) -> Run:
     return run
 
 
+def variables(out: Path) -> dict[str, str]:
+    """What every process of the run in `out` needs in its environment."""
+    return {
+        "VERL_USE_EXTERNAL_MODULES": "verl_dots.integration.plugin,tests.integration.probe",
+        "DOTS_PROBE": str(out / "probe"),
+        "PYTHONPATH": str(ROOT),
+    }
+
+
 def start(out: Path, *overrides: str, method: str = "dots_rr", steps: int = 4, **environment: str) -> subprocess.Popen:
     """Start it in a process group of its own."""
-    variables = {"METHOD": method, "STEPS": str(steps), "OUT": str(out), "TASK_DIR": TASK, "TEST_FREQ": "-1", **environment}
-    variables["VERL_USE_EXTERNAL_MODULES"] = "verl_dots.integration.plugin,tests.integration.probe"
-    variables["DOTS_PROBE"] = str(out / "probe")
-    variables["PYTHONPATH"] = str(ROOT)
+    settings = {"METHOD": method, "STEPS": str(steps), "OUT": str(out), "TASK_DIR": TASK, "TEST_FREQ": "-1", **environment}
     command = ["bash", str(ROOT / "recipes" / "quickstart_cpu.sh"), *SMALL, *overrides]
     return subprocess.Popen(
         command,
-        env={**os.environ, **variables},
+        env={**os.environ, **variables(out), **settings},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -115,6 +117,40 @@ def test_without_a_limit_a_dead_worker_is_still_noticed(queue, replay_buffer, mo
     threading.Timer(2.0, lambda: ray.kill(workers[1])).start()
     with pytest.raises(RuntimeError, match="an agent-loop worker has died .*: resume from the last checkpoint"):
         replay_buffer.sample(global_steps=1, partition_id="train", batch_size=1)
+
+
+WAITS = """
+import os, sys, threading, ray, transfer_queue as tq
+from omegaconf import OmegaConf
+from verl_dots.integration import store, waiting
+waiting.PING_EVERY_S = 0.2
+ray.init(address="local", num_cpus=4, include_dashboard=False, _temp_dir=sys.argv[1], object_store_memory=200_000_000)
+storage = {"total_storage_size": 64, "num_data_storage_units": 1}
+tq.init(OmegaConf.create({"backend": {"SimpleStorage": storage}}))
+with waiting.needing(store.processes()):
+    tq.kv_put(key="u", partition_id="train", tag={"status": "running"})
+    print("held", list(store.row_tags()), flush=True)
+    if sys.argv[2] != "none":
+        ray.kill(store.processes()[sys.argv[2]])
+        store.row_tags()
+        threading.Event().wait()
+tq.close()
+ray.shutdown()
+"""
+
+
+@pytest.mark.parametrize("victim", ["TransferQueueController", "TransferQueueStorageUnit#0", "none"])
+def test_a_store_that_dies_ends_the_process_that_waits_for_it(victim, tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("s"))
+    done = subprocess.run([sys.executable, "-c", WAITS, folder, victim], capture_output=True, text=True, timeout=240)
+    assert "held ['u']" in done.stdout, done.stderr[-2000:]
+    lines = [line for line in done.stderr.splitlines() if "verl-dots: error" in line]
+    if victim == "none":
+        assert (done.returncode, lines) == (0, [])
+    else:
+        assert done.returncode == 1 and len(lines) == 1
+        assert lines[0].startswith(f"verl-dots: error: {victim} has died (")
+        assert lines[0].endswith("): resume from the last checkpoint")
 
 
 def test_a_reward_that_is_none_or_no_number_is_named(queue, replay_buffer):

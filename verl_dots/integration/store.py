@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import ray
 import torch
 import transfer_queue as tq
 from tensordict import TensorDict
@@ -23,6 +24,13 @@ from verl_dots.types import Group
 Rows = KVBatchMeta
 
 _NOTHING = "dots-nothing-to-clear"
+
+
+def processes() -> dict[str, ray.actor.ActorHandle]:
+    """TransferQueue's controller and the storage units of this run, by name; none of them is replaced when it dies."""
+    found = {"TransferQueueController": ray.get_actor("TransferQueueController", namespace="transfer_queue")}
+    units = [name for name in ray.util.list_named_actors() if name.startswith("TransferQueueStorageUnit#")]
+    return {**found, **{name: ray.get_actor(name) for name in units}}
 
 
 def handle(keys: Sequence[str], tags: Sequence[dict], extra_info: dict[str, Any] | None = None) -> Rows:

@@ -94,6 +94,11 @@ class DotsTrainer(BehaviourLogProbs, PPOTrainerSync):
         submission = self.now.submissions.get(uid)
         return f"prompt {uid}" if submission is None else f"question {submission.question_id}"
 
+    def fit(self, agent_loop_manager) -> None:
+        """verl PPOTrainer.fit: but a run whose store has died ends, where verl would wait for its answer for ever."""
+        with waiting.needing(store.processes()):
+            super().fit(agent_loop_manager)
+
     def on_train_begin(self) -> None:
         """verl hook before the first step."""
         super().on_train_begin()

@@ -1,21 +1,30 @@
-"""A bound on verl's wait for rollouts.
+"""Bounds on verl's waits: for rollouts, and for the answers of its row store.
 
 verl's `ReplayBuffer.sample` (verl/trainer/ppo/v1/replay_buffer.py, 0.9.1) polls until every submitted prompt is finished or
 failed. A prompt never is when its reward function or rollout engine hangs, or when the agent-loop worker that serves it
 dies: the worker's tasks die with it and nobody marks them as failed. Left alone, a run then waits for ever.
+
+TransferQueue (0.1.11) sends its requests over ZMQ. When the controller has died, or the Ray node it was on, no answer comes
+and its clients wait for ever; for a storage unit they give up after 200 s, request by request.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import ray
 from ray.exceptions import RayActorError
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 PING_EVERY_S = 10.0
-"""Seconds between two looks whether the agent-loop workers are alive."""
+"""Seconds between two looks whether the agent-loop workers and the store's processes are alive."""
+LAST_WORDS_S = 2.0
+"""Seconds until Ray has carried what this process printed to the driver."""
 
 
 def bound(
@@ -44,6 +53,37 @@ def bound(
         return sleep(partition_id, last_debug_time)
 
     replay_buffer._wait_for_next_poll = look_and_sleep
+
+
+@contextlib.contextmanager
+def needing(actors: Mapping[str, ray.actor.ActorHandle]) -> Iterator[None]:
+    """Inside, the death of one of `actors` (by name) ends this process with one line and exit code 1.
+
+    The process and not the call, because the main thread may be waiting where no exception can reach it. verl's driver then
+    ends with an error, and Ray ends the rest of the run.
+    """
+    left = threading.Event()
+    thread = threading.Thread(target=_end_with, args=(actors, left), name="dots-store-watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        left.set()
+
+
+def _end_with(actors: Mapping[str, ray.actor.ActorHandle], left: threading.Event) -> None:
+    while not left.wait(PING_EVERY_S):
+        for name, actor in actors.items():
+            try:
+                ray.get(actor.__ray_ready__.remote())
+            except RayActorError as error:
+                if left.is_set():  # verl ends them itself once training is over
+                    return
+                reason = " ".join(str(error).split())[:300]
+                line = f"verl-dots: error: {name} has died ({reason}): resume from the last checkpoint"
+                print(line, file=sys.stderr, flush=True)
+                time.sleep(LAST_WORDS_S)
+                os._exit(1)
 
 
 class _Watch:
