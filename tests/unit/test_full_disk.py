@@ -1,11 +1,13 @@
 """Full and read-only disks: an error that names the file, nothing half-written, and what was there before still whole.
 
-A child process mounts a small tmpfs of its own (user namespaces, or root); skipped where the system forbids that.
+A child process mounts a small tmpfs of its own (user namespaces, or root); skipped where the system forbids that. What the
+system never forbids is a limit on the size of a file: the same failure in the middle of a write, under another name.
 """
 
 from __future__ import annotations
 
 import functools
+import resource
 import subprocess
 import sys
 import textwrap
@@ -74,24 +76,36 @@ def can_mount() -> bool:
         return False
 
 
-@pytest.mark.parametrize("mount", ["size=128k", "size=1m,ro"])
-def test_what_cannot_be_written_is_an_error_and_leaves_nothing_half(tmp_path, mount):
-    if not can_mount():
-        pytest.skip("this system lets no test mount a tmpfs of its own")
-    folder, program = tmp_path / "disk", tmp_path / "program.py"
-    folder.mkdir()
+def check(command: list, program: Path, folder: Path, expected: str, preexec_fn=None) -> None:
+    """Let every writer fail in a process of its own: `expected` is what the system says."""
     program.write_text(PROGRAM.format(writers={name: textwrap.dedent(source) for name, source in WRITERS.items()}))
-    shell = f'mount -t tmpfs -o {mount} tmpfs "{folder}" && exec "{sys.executable}" "{program}" "{folder}"'
-    done = subprocess.run(["unshare", "-rm", "sh", "-c", shell], capture_output=True, text=True, cwd=ROOT, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300, preexec_fn=preexec_fn)
     assert done.returncode == 0, done.stderr
     lines = [[part.strip() for part in line.split("|")] for line in done.stdout.splitlines()]
     assert [line[0] for line in lines] == list(WRITERS)
     for name, kind, said, left in lines:
         assert kind == "OSError"
-        assert ("Read-only file system" if mount.endswith("ro") else "No space left") in said
+        assert expected in said
         if name != "rows":  # checkpoint.save, which calls it, names the checkpoint and removes what is left
             assert str(folder) in said
             assert left in ("", "metrics.jsonl")
+
+
+@pytest.mark.parametrize(("mount", "expected"), [("size=128k", "No space left"), ("size=1m,ro", "Read-only file system")])
+def test_what_cannot_be_written_is_an_error_and_leaves_nothing_half(tmp_path, mount, expected):
+    if not can_mount():
+        pytest.skip("this system lets no test mount a tmpfs of its own")
+    folder, program = tmp_path / "disk", tmp_path / "program.py"
+    folder.mkdir()
+    shell = f'mount -t tmpfs -o {mount} tmpfs "{folder}" && exec "{sys.executable}" "{program}" "{folder}"'
+    check(["unshare", "-rm", "sh", "-c", shell], program, folder, expected)
+
+
+def test_what_grows_beyond_a_limit_is_an_error_and_leaves_nothing_half(tmp_path):
+    folder, program = tmp_path / "disk", tmp_path / "program.py"
+    folder.mkdir()
+    limit = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (128 * 1024, 128 * 1024))
+    check([sys.executable, program, folder], program, folder, "File too large", preexec_fn=limit)
 
 
 def test_a_full_disk_leaves_whole_lines_in_the_metrics(tmp_path):
