@@ -28,7 +28,8 @@ from sources.progress import bar
 from sources.question import Question, Unusable
 from sources.registry import DATA_SETS, OWN_FILES, DataSet
 
-from verl_dots.files import Parser, atomic_path, check_output, read_parquet, run_cli, write_manifest
+from verl_dots.files import Parser, atomic_path, read_parquet, run_cli
+from verl_dots.manifests import check_output, write_manifest
 from verl_dots.rewards import KINDS
 
 OWN_COLUMNS = ("question_column", "answer_column", "level_column", "subject_column", "success_rate_column")

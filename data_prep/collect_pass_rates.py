@@ -35,7 +35,8 @@ from rollouts.chunks import Chunks, Shard, seed_of
 from rollouts.engines import ENGINES, Engine, Response, Sampling, check_lengths, chosen_engine, load_engine
 from tqdm import tqdm
 
-from verl_dots.files import Parser, atomic_path, check_output, describe_file, read_parquet, run_cli, write_manifest
+from verl_dots.files import Parser, atomic_path, read_parquet, run_cli
+from verl_dots.manifests import check_output, describe_file, write_manifest
 from verl_dots.types import question_id_of_row
 
 SETTINGS = (

@@ -28,7 +28,8 @@ from encoding.questions import Questions, read_questions
 
 from verl_dots.difficulty.features import LEXICAL, LexicalBasis
 from verl_dots.embeddings import EmbeddingTable, write_embeddings
-from verl_dots.files import Parser, check_output, describe_file, run_cli
+from verl_dots.files import Parser, run_cli
+from verl_dots.manifests import check_output, describe_file
 
 DTYPES = ("float32", "bfloat16", "float16")
 

@@ -25,7 +25,8 @@ import pandas as pd
 from common.options import check_at_least, flag
 
 from verl_dots.embeddings import EmbeddingTable
-from verl_dots.files import Parser, atomic_path, check_output, check_writable, describe_file, run_cli
+from verl_dots.files import Parser, atomic_path, check_writable, run_cli
+from verl_dots.manifests import check_output, describe_file
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -20,7 +20,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from verl_dots.files import atomic_path, check_output, manifest_path, read_manifest, write_manifest
+from verl_dots.files import atomic_path
+from verl_dots.manifests import check_output, manifest_path, read_manifest, write_manifest
 from verl_dots.types import QUESTION_ID_HEX_DIGITS
 
 ID_BYTES = QUESTION_ID_HEX_DIGITS // 2

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from sources.registry import DataSet
-from verl_dots.files import describe_file, one_line, read_parquet
+from verl_dots.files import one_line, read_parquet
+from verl_dots.manifests import describe_file
 
 Rows = list[Any]
 

@@ -19,7 +19,8 @@ import numpy as np
 
 from verl_dots.difficulty.evaluation import shifted
 from verl_dots.difficulty.pass_rates import read_pass_rates
-from verl_dots.files import Parser, atomic_path, check_output, read_parquet, run_cli, write_manifest
+from verl_dots.files import Parser, atomic_path, read_parquet, run_cli
+from verl_dots.manifests import check_output, write_manifest
 from verl_dots.types import question_id
 
 SHIFT, SCALE = 1.0, 0.8

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from verl_dots.embeddings import write_embeddings
-from verl_dots.files import read_manifest
+from verl_dots.manifests import read_manifest
 from verl_dots.types import question_id
 
 N = 700

@@ -1,14 +1,12 @@
-"""verl_dots.files: outputs are whole or absent, manifests say how they were made, mistakes end in one line."""
+"""verl_dots.files: outputs are whole or absent, inputs are read or named, mistakes end in one line."""
 
 import errno
-import hashlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from safetensors import SafetensorError
@@ -95,69 +93,11 @@ class TestAtomicPath:
         with pytest.raises(ValueError, match="is a directory"), files.atomic_path(tmp_path):
             pass
 
-    def test_a_full_disk_leaves_nothing(self):
-        full = Path("/dev/full")
-        if not full.exists():
-            pytest.skip("no /dev/full on this system")
-        with pytest.raises(OSError) as caught, open(full, "w") as stream:
+    def test_a_full_disk_is_named_by_the_output(self):
+        """The system's own error for a write names no file (test_full_disk.py has real disks)."""
+        with pytest.raises(OSError) as caught, files.naming("out.parquet"), open("/dev/full", "w") as stream:
             stream.write("x" * 100_000)
-        assert "disk is full" in files.explain(caught.value)
-
-
-class TestManifest:
-    def test_it_lies_beside_the_output_and_describes_it(self, tmp_path):
-        output = tmp_path / "questions.parquet"
-        output.write_bytes(b"data")
-        path = files.write_manifest(output, rows=np.int64(3), weights=np.array([0.5, 1]), source=Path("a/b.json"))
-        assert path == tmp_path / "questions.json"
-        manifest = files.read_manifest(output)
-        assert manifest["tool"] == "verl-dots"
-        assert manifest["tool_version"]
-        assert manifest["output"] == {
-            "file": "questions.parquet",
-            "bytes": 4,
-            "sha256": hashlib.sha256(b"data").hexdigest(),
-        }
-        assert (manifest["rows"], manifest["weights"], manifest["source"]) == (3, [0.5, 1.0], "a/b.json")
-        assert str(tmp_path) not in path.read_text()
-
-    @pytest.mark.parametrize("value", [float("nan"), float("inf"), object()])
-    def test_what_json_cannot_hold_is_refused_and_leaves_nothing(self, tmp_path, value):
-        output = tmp_path / "x.parquet"
-        output.write_bytes(b"")
-        with pytest.raises(ValueError, match="manifest of x.parquet"):
-            files.write_manifest(output, value=value)
-        assert listing(tmp_path) == ["x.parquet"]
-
-    def test_an_output_named_like_its_manifest_is_refused(self):
-        with pytest.raises(ValueError, match="ends in .json"):
-            files.manifest_path("x.json")
-
-    def test_two_outputs_cannot_share_one_manifest(self, tmp_path):
-        for name in ("x.parquet", "x.safetensors"):
-            (tmp_path / name).write_bytes(name.encode())
-        files.write_manifest(tmp_path / "x.parquet", rows=1)
-        files.write_manifest(tmp_path / "x.parquet", rows=2)  # safe to run twice
-        with pytest.raises(ValueError, match="manifest of 'x.parquet'"):
-            files.check_output(tmp_path / "x.safetensors")
-        with pytest.raises(ValueError, match="another name"):
-            files.write_manifest(tmp_path / "x.safetensors")
-        assert files.read_manifest(tmp_path / "x.parquet")["rows"] == 2
-
-    @pytest.mark.parametrize("text", ["{", "[1]"])
-    def test_a_broken_manifest_is_named(self, tmp_path, text):
-        (tmp_path / "x.json").write_text(text)
-        with pytest.raises(ValueError, match=r"x\.json"):
-            files.read_manifest(tmp_path / "x.parquet")
-
-    def test_describe_file_keeps_the_path_as_typed(self, tmp_path, monkeypatch):
-        (tmp_path / "a.txt").write_bytes(b"abc")
-        monkeypatch.chdir(tmp_path)
-        assert files.describe_file("./a.txt") == {
-            "file": "./a.txt",
-            "bytes": 3,
-            "sha256": hashlib.sha256(b"abc").hexdigest(),
-        }
+        assert files.explain(caught.value).startswith("the disk is full: 'out.parquet'")
 
 
 class TestReadParquet:
@@ -255,7 +195,8 @@ class TestRunCli:
 
 
 def test_it_imports_nothing_heavy():
-    code = "import sys, verl_dots.files; print([m for m in ('torch', 'pandas', 'numpy', 'verl') if m in sys.modules])"
+    """Neither does verl_dots.manifests, which imports it."""
+    code = "import sys, verl_dots.manifests; print([m for m in ('torch', 'pandas', 'numpy', 'verl') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert json.loads(result.stdout.replace("'", '"')) == []
     assert os.environ.get("DOTS_TRACEBACK") is None

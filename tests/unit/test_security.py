@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from verl_dots.difficulty.trained import empty_array
-from verl_dots.files import atomic_path, write_manifest
+from verl_dots.files import atomic_path
+from verl_dots.manifests import write_manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [path for folder in ("verl_dots", "data_prep", "recipes") for path in sorted((ROOT / folder).rglob("*.py"))]

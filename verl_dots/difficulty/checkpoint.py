@@ -15,7 +15,8 @@ from torch import nn
 
 from verl_dots.difficulty.attention import AttentionModel, AttentionSettings
 from verl_dots.embeddings import EmbeddingTable
-from verl_dots.files import atomic_path, manifest_path, one_line, read_manifest, write_manifest
+from verl_dots.files import atomic_path, one_line
+from verl_dots.manifests import manifest_path, read_manifest, write_manifest
 
 FORMAT = "verl-dots difficulty predictor"
 FORMAT_VERSION = 1

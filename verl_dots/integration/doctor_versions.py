@@ -12,8 +12,9 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from verl_dots.diagnosis.finding import Finding, fail, ok, warn
-from verl_dots.files import one_line, tool_version
+from verl_dots.files import one_line
 from verl_dots.integration import check, compat
+from verl_dots.manifests import tool_version
 
 PLUGIN = "verl_dots.integration.plugin"
 _BASE = ("torch", "transformers", "ray", "tensordict", "numpy", "pyarrow")

@@ -17,7 +17,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from verl_dots.files import atomic_path, describe_file
+from verl_dots.files import atomic_path
+from verl_dots.manifests import describe_file
 
 FORMAT = 2
 STATE, FILES, OBSERVATIONS = "state.json", "files.json", "observations.parquet"

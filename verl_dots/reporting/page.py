@@ -10,7 +10,7 @@ import io
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from verl_dots.files import tool_version
+from verl_dots.manifests import tool_version
 from verl_dots.reporting import text
 from verl_dots.reporting.compare import Comparison, Progress, Verdict
 from verl_dots.reporting.questions import favourites

@@ -11,7 +11,7 @@ from verl_dots.difficulty.pass_rates import PassRates
 from verl_dots.difficulty.trained import TrainedPredictor, attended_logits, empty_array
 from verl_dots.difficulty.training import FitSettings, fit
 from verl_dots.embeddings import EmbeddingTable, write_embeddings
-from verl_dots.files import manifest_path
+from verl_dots.manifests import manifest_path
 from verl_dots.types import question_id
 
 N, D = 900, 30
