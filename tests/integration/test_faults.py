@@ -233,6 +233,13 @@ def test_a_rollout_server_that_hangs_ends_the_run_in_bounded_time(tmp_path):
     assert "no rollout has finished for" in run.log
 
 
+def test_a_dead_store_ends_the_run_in_bounded_time(tmp_path):
+    kill = lambda process: send(process.pid, "TransferQueueController", signal.SIGKILL)  # noqa: E731
+    code, _, run = run_until(tmp_path, kill, resume=False)
+    assert code not in (0, None)
+    assert "TransferQueueController has died" in run.log and "resume from the last checkpoint" in run.log
+
+
 def test_two_agent_loop_workers_give_the_same_run_to_the_bit(main_run, tmp_path):
     run = quickstart(tmp_path, "actor_rollout_ref.rollout.agent.num_workers=2", "reward.num_workers=2", steps=3)
     ended_well(run)
