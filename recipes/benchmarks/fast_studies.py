@@ -134,6 +134,7 @@ STUDIES: dict[str, Callable[[Sequence[int]], list[Run]]] = {
     "headline": headline,
     "batch16": lambda seeds: headline(seeds, 16),
     "batch64": lambda seeds: headline(seeds, 64, ("x", "y"), (CORE,)),  # a run takes a minute
+    "again": lambda seeds: headline(seeds, 32, ("y",), (CORE,)),  # one pool on other seeds: does it repeat?
     "ablations": ablations,
     "accuracy": accuracy,
 }
