@@ -25,14 +25,23 @@ NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
 class MetricsLog:
-    """Append-only `metrics.jsonl` with one flat object per step (key `step`)."""
+    """`metrics.jsonl` with one flat object per step (key `step`)."""
 
     def __init__(self, path: str | os.PathLike) -> None:
         self.path = Path(path)
+        self._last_step: int | None = None  # of the last line, once this object has written or cut
 
     def append(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Write one line; values that are not finite numbers or text are written as null."""
+        """Write one line; values that are not finite numbers or text are written as null.
+
+        What is said of the last line's step again joins that line: a resumed run validates the step it was restored to.
+        """
         line = {"step": int(step)} | {name: _plain(value) for name, value in metrics.items()}
+        if line["step"] == self._last_step:
+            lines = read_metrics(self.path)
+            self._rewrite([*lines[:-1], lines[-1] | line])
+            return
+        self._last_step = line["step"]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with naming(self.path), self.path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(line) + "\n")
@@ -42,11 +51,15 @@ class MetricsLog:
         if not self.path.exists():
             return
         kept = [line for line in read_metrics(self.path) if line["step"] <= after_step]
+        self._last_step = kept[-1]["step"] if kept else None
         if not kept:  # a run that starts anew in this folder
             os.truncate(self.path, 0)
             return
+        self._rewrite(kept)
+
+    def _rewrite(self, lines: list[dict[str, Any]]) -> None:
         with atomic_path(self.path) as temporary:
-            temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+            temporary.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 
 def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:

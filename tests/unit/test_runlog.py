@@ -33,6 +33,23 @@ def test_cut_drops_later_steps_and_an_unfinished_line(tmp_path):
     assert [line["step"] for line in read_metrics(log.path)] == [0]
 
 
+def test_a_resumed_run_that_validates_first_leaves_one_line_per_step(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    before = MetricsLog(path)
+    for step in (0, 1, 2, 3):
+        before.append(step, {"loss": step, "val": 0.1 * step})
+    resumed = MetricsLog(path)
+    resumed.cut(after_step=2)
+    resumed.append(2, {"val": 0.5})
+    resumed.append(3, {"loss": 30})
+    assert read_metrics(path) == [
+        {"step": 0, "loss": 0, "val": 0.0},
+        {"step": 1, "loss": 1, "val": 0.1},
+        {"step": 2, "loss": 2, "val": 0.5},
+        {"step": 3, "loss": 30},
+    ]
+
+
 def test_damage_inside_the_file_is_named(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\nnonsense\n{"step": 2}\n')

@@ -59,7 +59,7 @@ class MetricsFollower:
         for line in whole.splitlines():
             record = json.loads(line)
             if not self.started:
-                # A resumed run begins by validating the step it was restored to, which has a line already.
+                # A resumed run begins by validating the step it was restored to, which has a line already: it joins that.
                 validates_restored = record["step"] > 0 and "training/global_step" not in record["data"]
                 self.log.cut(record["step"] - (0 if validates_restored else 1))
                 self.started = True

@@ -45,7 +45,9 @@ def test_an_earlier_runs_lines_are_kept_up_to_where_this_one_starts(tmp_path, fi
     assert len(list(MetricsFollower(tmp_path / "verl.jsonl", target).new_steps())) == 2
     rows = read_metrics(target)
     assert [row["step"] for row in rows if "old" in row] == kept
-    assert [row["step"] for row in rows if "old" not in row] == [json.loads(first)["step"], 9]
+    began = json.loads(first)
+    assert [row["step"] for row in rows] == [*sorted({*kept, began["step"]}), 9]  # each step once
+    assert began["data"].items() <= rows[-2].items()
 
 
 def test_key_numbers_and_accuracy():
