@@ -1,7 +1,6 @@
-"""A clock that goes back an hour in the middle of a run, and a newest checkpoint that looks like the oldest.
+"""A clock that goes back an hour in the middle of a run, and a newest checkpoint that is dated as the oldest.
 
-libfaketime steps the clock of every process of the run: Python, Ray's C++ and ZMQ. As on a real machine the monotonic clock
-goes on. Measured: tests/README.md.
+clock.py says what is shifted. As on a real machine the monotonic clock goes on. Measured: tests/README.md.
 """
 
 from __future__ import annotations
@@ -14,29 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.integration.processes import end, wait_until
-from tests.integration.runs import ROOT, Run, ended_well, quickstart, start
+from tests.integration.runs import ROOT, Run, ended_well, quickstart, start, variables
 from tests.integration.test_faults import BOUND_S, checkpointed, last_step
 
 pytestmark = [pytest.mark.verl, pytest.mark.long]
 
-HOUR_S = 3600.0
+HOUR_S = 3600
 STEPS = 5
-
-
-@pytest.fixture
-def clock(tmp_path) -> dict[str, str]:
-    """Environment of a run whose clock follows the offset in `tmp_path/clock`."""
-    found = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
-    if not found:
-        pytest.skip("libfaketime is not installed: apt install faketime")
-    (tmp_path / "clock").write_text("+0")
-    return {
-        "LD_PRELOAD": str(found[0]),
-        "FAKETIME_TIMESTAMP_FILE": str(tmp_path / "clock"),
-        "FAKETIME_CACHE_DURATION": "1",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        "NO_FAKE_STAT": "1",
-    }
 
 
 def older_than_the_first(out: Path, step: int) -> None:
@@ -51,11 +34,14 @@ def durations(line: dict) -> dict[str, float]:
     return {name: value for name, value in line.items() if "seconds" in name or name.startswith("timing_")}
 
 
-def test_a_clock_that_goes_back_an_hour_changes_nothing(main_run, clock, tmp_path):
+def test_a_clock_that_goes_back_an_hour_changes_nothing(main_run, tmp_path):
+    shifted = tmp_path / "clock"
+    modules = f"{variables(tmp_path)['VERL_USE_EXTERNAL_MODULES']},tests.integration.clock"
+    clock = {"VERL_USE_EXTERNAL_MODULES": modules, "DOTS_CLOCK": str(shifted)}
     process = start(tmp_path, steps=STEPS, SAVE_FREQ="1", **clock)
     try:
         wait_until(lambda: last_step(tmp_path) >= 2, process)
-        (tmp_path / "clock").write_text("-1h")
+        shifted.touch()
         process.communicate(timeout=4 * BOUND_S)
     finally:
         end(process)
@@ -73,6 +59,7 @@ def test_a_clock_that_goes_back_an_hour_changes_nothing(main_run, clock, tmp_pat
     for line in resumed.steps():
         assert durations(line) and all(0 <= value < HOUR_S / 2 for value in durations(line).values()), durations(line)
 
+    print({name: value for line in resumed.steps()[2:4] for name, value in durations(line).items()})
     report = [sys.executable, "-m", "verl_dots.report", str(tmp_path), "--output", str(tmp_path / "report")]
     done = subprocess.run(report, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.verl, pytest.mark.long]
 STEPS = 4
 TWO_NODES = ["trainer.nnodes=2", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=32"]
 TWO_NODES += ["actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=64"]
-TWO_NODES += ["transfer_queue.backend.SimpleStorage.num_data_storage_units=2"]  # one on each
+STORE = "transfer_queue.backend.SimpleStorage"
+TWO_NODES += [f"{STORE}.num_data_storage_units=2", f"++{STORE}.required_node_resource=NPU"]  # one on each
 
 
 @pytest.fixture

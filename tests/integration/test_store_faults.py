@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -117,6 +118,35 @@ def test_without_a_limit_a_dead_worker_is_still_noticed(queue, replay_buffer, mo
     threading.Timer(2.0, lambda: ray.kill(workers[1])).start()
     with pytest.raises(RuntimeError, match="an agent-loop worker has died .*: resume from the last checkpoint"):
         replay_buffer.sample(global_steps=1, partition_id="train", batch_size=1)
+
+
+def test_a_broken_connection_alone_ends_nothing(queue, replay_buffer, monkeypatch):
+    import ray
+    from ray.exceptions import ActorUnavailableError
+
+    from verl_dots.integration import waiting
+
+    looks: list[ray.ObjectRef] = []
+
+    @ray.remote(num_cpus=0)
+    def unavailable() -> None:
+        raise ActorUnavailableError("the connection broke", None)
+
+    def look() -> ray.ObjectRef:
+        looks.append(unavailable.remote())
+        return looks[-1]
+
+    actor = SimpleNamespace(__ray_ready__=SimpleNamespace(remote=look))
+    monkeypatch.setattr(waiting, "PING_EVERY_S", 0.1)
+    ends: list[int] = []
+    monkeypatch.setattr(waiting.os, "_exit", ends.append)
+    put_prompt(queue, "b0", "running")
+    bounded(replay_buffer, 6.0, lambda: [actor])
+    with waiting.needing({"it": actor}), pytest.raises(RuntimeError, match="no rollout has finished for"):
+        replay_buffer.sample(global_steps=1, partition_id="train", batch_size=1)
+    assert len(looks) > 3 and not ends
+    with pytest.raises(ActorUnavailableError):
+        ray.get(looks[0])
 
 
 WAITS = """

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import ActorDiedError, ActorUnavailableError
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 PING_EVERY_S = 10.0
@@ -76,7 +76,9 @@ def _end_with(actors: Mapping[str, ray.actor.ActorHandle], left: threading.Event
         for name, actor in actors.items():
             try:
                 ray.get(actor.__ray_ready__.remote())
-            except RayActorError as error:
+            except ActorUnavailableError:
+                continue  # a connection broke; if the actor is gone, the next look says so
+            except ActorDiedError as error:
                 if left.is_set():  # verl ends them itself once training is over
                     return
                 reason = " ".join(str(error).split())[:300]
@@ -115,7 +117,9 @@ class _Watch:
         answered, self._pings = ray.wait(self._pings, num_returns=len(self._pings), timeout=0) if self._pings else ([], [])
         try:
             ray.get(answered)
-        except RayActorError as error:
+        except ActorUnavailableError:
+            return  # a connection broke; if the worker is gone, the next look says so
+        except ActorDiedError as error:
             raise RuntimeError(
                 f"an agent-loop worker has died ({' '.join(str(error).split())[:300]}) and its rollouts will never finish: "
                 "resume from the last checkpoint"
