@@ -125,15 +125,21 @@ def _write_rows(keys: list[str], folder: Path) -> int:
 
 
 def _prune(trainer: DotsTrainer) -> None:
-    """Remove our part of old checkpoints; verl prunes only the actor's. One more is kept until verl has written its own."""
-    keep = trainer.config.trainer.get("max_actor_ckpt_to_keep")
+    """Remove our part of checkpoints that verl has pruned; verl removes the actor's part only.
+
+    And only of checkpoints that the same process wrote (verl/utils/checkpoint/checkpoint_manager.py): those of before a
+    resume stay whole, ours too. One more is kept until verl has written its own.
+    """
+    config = trainer.config.trainer
+    keep = 1 if config.get("remove_previous_ckpt_in_save") else config.get("max_actor_ckpt_to_keep")
     if not keep:
         return
     folders = run_folder(trainer.config).parent.glob("global_step_*/dots")
     steps = sorted(int(path.parent.name.rpartition("_")[2]) for path in folders)
     ours = [step for step in steps if step <= trainer.global_steps]  # later ones are of a run that was there before
-    for step in ours[: -(keep + 1)]:
-        shutil.rmtree(step_folder(trainer.config, step))
+    for folder in (step_folder(trainer.config, step) for step in ours[: -(keep + 1)]):
+        if not folder.with_name("actor").exists():
+            shutil.rmtree(folder)
 
 
 def restore(trainer: DotsTrainer) -> None:
