@@ -155,6 +155,41 @@ def test_a_kl_penalty_in_the_reward_is_one_warning_line_where_there_is_a_replay(
     assert not replay or "warning: algorithm.use_kl_in_reward=True" in lines[0] and "use_kl_loss=True instead" in lines[0]
 
 
+STORE = "transfer_queue.backend.SimpleStorage.total_storage_size"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "rows", "message"),
+    [
+        ([], (15, 0), "data.train_batch_size=16: the training data set has 15 rows after verl's length filter"),
+        ([f"{STORE}=1500", "trainer.test_freq=5"], (16, 349), f"{STORE}=1500 rows, but a validation of 349 beside"),
+        ([f"{STORE}=1500", "trainer.test_freq=5", "actor_rollout_ref.rollout.val_kwargs.n=4"], (16, 88), "needs 1504"),
+    ],
+)
+def test_data_sets_that_are_too_small_or_too_large_are_refused_in_one_line(overrides, rows, message):
+    from verl_dots.integration.check import check_data_sizes
+
+    dots, config = check(*overrides)
+    with pytest.raises(ValueError, match="set data.train_batch_size to 15|lower data.val_batch_size") as caught:
+        check_data_sizes(config, dots, *rows)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["trainer.test_freq=5", "data.val_batch_size=348"],
+        ["trainer.test_freq=-1"],
+        ["trainer.test_freq=5", "dots.replay.enable=false"],
+    ],
+)
+def test_a_validation_that_fits_beside_the_replay_passes(overrides):
+    from verl_dots.integration.check import check_data_sizes
+
+    dots, config = check(f"{STORE}=1500", *overrides)
+    check_data_sizes(config, dots, 16, 5000)
+
+
 SOURCES = [
     ("math_dapo", [], True),
     ("aime_2024", [], True),

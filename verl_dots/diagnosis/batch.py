@@ -27,6 +27,7 @@ class BatchShape:
         log_prob_micro_batch: the same when log-probs are computed; None with dynamic batch sizes.
         engine_ranks: accelerators of one rollout engine (tensor x data x pipeline parallel).
         steps: `trainer.total_training_steps`, None where epochs decide.
+        epochs: `trainer.total_epochs`.
     """
 
     questions: int
@@ -38,6 +39,7 @@ class BatchShape:
     log_prob_micro_batch: int | None = None
     engine_ranks: int = 1
     steps: int | None = None
+    epochs: int = 1
 
 
 def check_batch(shape: BatchShape) -> list[Finding]:
@@ -154,17 +156,33 @@ def check_shares(shape: BatchShape, dots: DotsConfig) -> list[Finding]:
     return findings
 
 
+def check_epochs(shape: BatchShape, rows: int) -> list[Finding]:
+    """verl counts steps of an epoch by the rows there are, whatever is drawn and replayed, and ends a run by its epochs."""
+    if rows < shape.questions:
+        return [
+            fail(
+                "questions",
+                f"{rows} rows are fewer than data.train_batch_size={shape.questions}: an epoch has no step, and verl "
+                "divides by their number",
+                f"set data.train_batch_size to {rows} or less",
+            )
+        ]
+    most = rows // shape.questions * shape.epochs
+    if shape.steps is None or shape.steps <= most:
+        return []
+    return [
+        warn(
+            "questions",
+            f"trainer.total_training_steps={shape.steps} is never reached: trainer.total_epochs={shape.epochs} ends the run "
+            f"after {most} steps, without the validation and the checkpoint of a last step",
+            f"set trainer.total_epochs={math.ceil(shape.steps / (rows // shape.questions))} or more",
+        )
+    ]
+
+
 def check_pool(shape: BatchShape, dots: DotsConfig | None, pool: int) -> list[Finding]:
     """Is the pool of `pool` distinct questions large enough for what a step takes from it."""
     findings = []
-    if shape.steps is None and pool < shape.questions:
-        findings.append(
-            fail(
-                "questions",
-                f"{pool} questions are fewer than data.train_batch_size={shape.questions}: an epoch has no step",
-                "lower data.train_batch_size, or set trainer.total_training_steps",
-            )
-        )
     if dots is None or not dots.selection.enable:
         return findings
     selection, reference = dots.selection, dots.reference

@@ -135,7 +135,7 @@ class Stored:
     Attributes:
         replay: rows of the full rollout replay.
         step: rows of one step's batch, reference groups and prompts included.
-        validation: rows of one validation, None where its size is not known.
+        validation: rows of a validation that are there at once, None where its size is not known.
         tokens_per_row: longest prompt plus longest response.
     """
 
@@ -159,16 +159,16 @@ class Stored:
 
     @property
     def peak(self) -> int:
-        """The replay stays while a step or a validation runs."""
-        return self.replay + max(self.step, self.validation or 0)
+        """The replay stays while a step runs, and both while verl validates: a step's rows are cleared after its metrics."""
+        return self.replay + self.step + (self.validation or 0)
 
 
 def check_storage(stored: Stored, capacity: int | None) -> list[Finding]:
     """Will the rows fit TransferQueue's `total_storage_size`; None is no limit."""
     topic, key = "storage", f"{_STORAGE}.total_storage_size"
     parts = f"replay {stored.replay:,} + step {stored.step:,}"
-    if stored.validation is not None and stored.validation > stored.step:
-        parts = f"replay {stored.replay:,} + validation {stored.validation:,}"
+    if stored.validation:
+        parts += f" + validation {stored.validation:,}"
     if capacity is None:
         return [ok(topic, f"up to {stored.peak:,} rows at once ({parts}), no limit set")]
     enough = _round_up(int(1.5 * stored.peak))

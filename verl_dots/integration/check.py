@@ -200,6 +200,36 @@ def _check_storage(config: DictConfig, dots: DotsConfig) -> None:
         )
 
 
+def check_data_sizes(config: DictConfig, dots: DotsConfig, train_rows: int, validation_rows: int) -> None:
+    """What depends on the loaded data sets: a step for verl's epochs, and room in the store while verl validates.
+
+    Args:
+        config: verl's configuration.
+        dots: the parsed `dots` block.
+        train_rows, validation_rows: of the data sets, after verl's length filter.
+
+    Raises:
+        ValueError: no batch in an epoch (verl divides by their number); a validation that would overflow the store beside
+            the replay, where its rollouts fail one by one and accuracy is that of the others.
+    """
+    data, limit = config.data, storage_limit(config)
+    if train_rows < data.train_batch_size and not config.trainer.get("val_only"):
+        raise ValueError(
+            f"data.train_batch_size={data.train_batch_size}: the training data set has {train_rows} rows after verl's "
+            f"length filter, less than one batch, set data.train_batch_size to {train_rows} or less"
+        )
+    if limit is None or not dots.replay.enable or int(config.trainer.get("test_freq") or -1) <= 0:
+        return
+    rollout = config.actor_rollout_ref.rollout
+    validated = min(validation_rows, data.get("val_batch_size") or validation_rows) * int(rollout.val_kwargs.n)
+    held = (dots.replay.capacity + int(data.train_batch_size)) * int(rollout.n)  # a step's rows stay until it is logged
+    if held + validated > limit:
+        raise ValueError(
+            f"{STORAGE_KEY}={limit} rows, but a validation of {validated} beside a replay of {dots.replay.capacity} groups "
+            f"and a step needs {held + validated}: raise it, or lower data.val_batch_size or dots.replay.capacity"
+        )
+
+
 def check_default_rewards(config: DictConfig, dots: DotsConfig, data_sources: Iterable[str]) -> None:
     """The rewards of verl's default function lie in `dots.reward_range`, as far as the data source tells.
 

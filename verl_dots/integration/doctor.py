@@ -85,6 +85,7 @@ def _examine_questions(config: DictConfig, dots: DotsConfig | None, shape: batch
     if data is None:
         return findings
     findings += questions.check_questions(data)
+    findings += batch.check_epochs(shape, len(data.ids))
     findings += batch.check_pool(shape, dots, len(set(data.ids)))
     if dots is not None and dots.selection.enable:
         findings += doctor_config.check_default_rewards(config, dots, data.sources)

@@ -140,6 +140,7 @@ _SIZES = (
     "actor_rollout_ref.rollout.tensor_model_parallel_size",
     "trainer.nnodes",
     "trainer.n_gpus_per_node",
+    "trainer.total_epochs",
 )
 _SIZES_OR_NULL = (
     "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
@@ -219,6 +220,7 @@ def batch_shape(config: DictConfig) -> BatchShape:
         ),
         engine_ranks=int(engine * rollout.get("pipeline_model_parallel_size", 1)),
         steps=trainer.get("total_training_steps"),
+        epochs=int(trainer.total_epochs),
     )
 
 

@@ -33,7 +33,7 @@ def read_questions(config: DictConfig) -> tuple[list[Finding], Questions | None]
 
 
 def validation_rows(config: DictConfig) -> int | None:
-    """Rollouts of one validation, None where the files cannot be read."""
+    """Rollouts of a validation that verl has in its store at once, None where the files cannot be read."""
     if OmegaConf.select(config, "data.custom_cls.path") or int(config.trainer.get("test_freq") or -1) <= 0:
         return None
     try:
@@ -42,6 +42,7 @@ def validation_rows(config: DictConfig) -> int | None:
         return None  # `check_files` has named a missing file, verl will name a broken one
     most = int(config.data.get("val_max_samples", -1))
     questions = min(questions, most) if most > 0 else questions
+    questions = min(questions, config.data.get("val_batch_size") or questions)
     return questions * int(config.actor_rollout_ref.rollout.val_kwargs.n)
 
 

@@ -70,6 +70,7 @@ class DotsTrainer(BehaviourLogProbs, PPOTrainerSync):
     def _init_dataloader(self) -> None:
         """verl PPOTrainer._init_dataloader: then draw from our sampler instead of a random one."""
         super()._init_dataloader()
+        check.check_data_sizes(self.config, self.dots, len(self.train_dataset), len(self.val_dataset))
         if self.dots.selection.enable:
             folder = checkpoint.run_folder(self.config) / "questions"
             self.pool = questions.Pool.build(self.train_dataset, self.config, self.dots, folder)

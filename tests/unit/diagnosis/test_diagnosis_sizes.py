@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from verl_dots.config import DotsConfig
-from verl_dots.diagnosis.batch import BatchShape, check_batch, check_pool, check_shares
+from verl_dots.diagnosis.batch import BatchShape, check_batch, check_epochs, check_pool, check_shares
 from verl_dots.diagnosis.finding import Finding, fail, failed, ok, show, warn
 from verl_dots.diagnosis.resources import (
     Needs,
@@ -112,9 +112,19 @@ def test_a_replay_that_cannot_give_its_share(replay, message):
     assert levels(findings) == ["ok", "warn"] and message in findings[1].message
 
 
-def test_a_pool_smaller_than_a_batch_has_no_epoch():
-    assert "511 questions are fewer than data.train_batch_size=512" in only_failure(check_pool(PAPER, None, 511)).message
-    assert check_pool(dataclasses.replace(PAPER, steps=60), None, 511) == []
+@pytest.mark.parametrize("steps", [None, 60])  # verl divides by the steps of an epoch in either case
+def test_fewer_rows_than_a_batch_have_no_epoch(steps):
+    shape = dataclasses.replace(PAPER, steps=steps)
+    assert "511 rows are fewer than data.train_batch_size=512" in only_failure(check_epochs(shape, 511)).message
+    assert check_epochs(dataclasses.replace(PAPER, steps=1), 512) == []
+
+
+def test_epochs_that_end_a_run_before_its_steps():
+    shape = dataclasses.replace(PAPER, steps=60, epochs=15)
+    assert check_epochs(shape, 4 * 512) == []
+    (found,) = check_epochs(shape, 4 * 512 - 1)
+    assert found.level == "warn" and "total_epochs=15 ends the run after 45 steps" in found.message
+    assert "trainer.total_epochs=20" in found.remedy
 
 
 @pytest.mark.parametrize(
@@ -185,7 +195,7 @@ def test_rows_of_a_run():
     fresh = Stored.of(PAPER, dots(reference={"mode": "fresh", "size": 256}), 4096, None)
     assert fresh.step == stored.step + 256 * 8
     validated = dataclasses.replace(stored, validation=16_000)
-    assert validated.peak == 4096 + 16_000  # the replay stays while verl validates
+    assert validated.peak == 4096 + 4608 + 16_000  # replay and step stay while verl validates
     assert Stored.of(PAPER, None, 4096, None).replay == 0
 
 
