@@ -78,6 +78,24 @@ def test_the_banner_counts_rows_where_they_are_not_the_questions(task, tmp_path)
         assert says in banner(pool.config, "dots_decoupled", pool, RolloutReplay.from_config(pool.config))
 
 
+@pytest.mark.parametrize(
+    ("loss", "block", "says"),
+    [
+        ("dots_decoupled", {}, "loss dots_decoupled, weights cut at 2.0"),
+        ("dots_decoupled", {"max_weight": None}, "loss dots_decoupled, weights not cut"),
+        ("dots_decoupled", {"behaviour": "rollout"}, "loss dots_decoupled, weights of algorithm.rollout_correction"),
+        ("dots_behaviour", {}, "loss dots_behaviour"),  # which has no weights
+    ],
+)
+def test_the_banner_says_what_bounds_the_weights_of_replayed_tokens(loss, block, says):
+    from verl_dots.config import DotsConfig
+    from verl_dots.integration.questions import banner
+    from verl_dots.replay import RolloutReplay
+
+    dots = DotsConfig.from_mapping({"replay": block}).resolve(16)
+    assert banner(dots, loss, None, RolloutReplay.from_config(dots)).rstrip().endswith(says)
+
+
 def same_text(task, folder, third, **columns):
     """A file of 4 rows: the third, with `third` in its extra_info, has the text of the first."""
     frame = pd.read_parquet(f"{task}/train.parquet").iloc[[0, 1, 0, 2]].reset_index(drop=True)

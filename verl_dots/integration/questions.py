@@ -171,6 +171,15 @@ def banner(dots: DotsConfig, loss_mode: str, pool: Pool | None, replay: RolloutR
         p = dots.replay
         lines.append(
             f"  RR    active: {p.fresh_fraction:.0%} fresh, capacity {p.capacity} groups (holds {len(replay)}), "
-            f"fill {p.fill}, loss {loss_mode}, weights cut at {p.max_weight}"
+            f"fill {p.fill}, loss {loss_mode}{_weights(dots, loss_mode)}"
         )
     return "\n".join(["", *lines, ""])
+
+
+def _weights(dots: DotsConfig, loss_mode: str) -> str:
+    """What bounds the weights of replayed tokens; the behaviour form has none."""
+    if loss_mode == check.BEHAVIOUR:
+        return ""
+    if dots.replay.behaviour == "rollout":
+        return ", weights of algorithm.rollout_correction"
+    return ", weights not cut" if dots.replay.max_weight is None else f", weights cut at {dots.replay.max_weight}"
