@@ -205,7 +205,7 @@ def _restore_replay(trainer: DotsTrainer, state: dict[str, Any]) -> None:
         if changed:
             return f"were written under another {' and '.join(changed)}"
         if not set(group.keys) <= state["tags"].keys():
-            return "have images, which are not saved"
+            return "are of a multi-modal model, whose rows are not saved"
         if known is not None and group.question_id not in known:
             return "belong to questions that the data set no longer has"
         if len(group.rewards) != sessions:
