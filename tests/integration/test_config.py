@@ -112,6 +112,7 @@ REFUSED = [
     (["dots.reference.mode=fresh", "reward.reward_model.enable=True"], "with a colocated reward model"),
     (["algorithm.adv_estimator=gae"], "algorithm.adv_estimator=gae with dots.replay.enable=True"),
     (["algorithm.adv_estimator=reinforce_plus_plus"], "so that groups with equal rewards teach too; use grpo"),
+    (["distillation.enabled=true"], "distillation.enabled=True with dots.replay.enable=True"),
     (["actor_rollout_ref.actor.strategy=megatron"], "strategy=megatron: verl-dots works with verl's FSDP workers"),
     (["trainer.v1.sync.parameter_sync_step=2"], "trainer.v1.sync.parameter_sync_step=2"),
     ([f"{SAMPLER}.path=mine.py", f"{SAMPLER}.name=Mine"], f"set {SAMPLER}.path=null"),

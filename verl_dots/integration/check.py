@@ -132,6 +132,11 @@ def _check_advantages(config: DictConfig) -> None:
             f"algorithm.adv_estimator={estimator} with dots.replay.enable=True: its advantages are not relative to the "
             "group, so that groups with equal rewards teach too; use grpo (or rloo, opo), or dots.replay.enable=False"
         )
+    if OmegaConf.select(config, "distillation.enabled"):
+        raise ValueError(
+            "distillation.enabled=True with dots.replay.enable=True: from a teacher groups with equal rewards are learnt "
+            "too, and its log-probs of replayed rows are not saved, set dots.replay.enable=False"
+        )
 
 
 def _check_replay(config: DictConfig, dots: DotsConfig) -> None:
