@@ -280,6 +280,17 @@ def test_a_mistake_of_the_command_is_one_line_and_exit_code_2(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_a_validation_counts_as_many_rows_as_verl_has_in_its_store_at_once(works):
+    from verl_dots.integration import doctor_config, doctor_data
+
+    config = doctor_config.composed([*works, "trainer.test_freq=5", f"{ROLLOUT}.val_kwargs.n=4"])
+    assert doctor_data.validation_rows(config) == 200 * 4
+    config.data.val_max_samples = 100
+    assert doctor_data.validation_rows(config) == 100 * 4
+    config.data.val_batch_size = 32
+    assert doctor_data.validation_rows(config) == 32 * 4
+
+
 def test_sizes_are_read_where_verl_reads_them(works):
     from verl_dots.diagnosis.resources import Pool
     from verl_dots.integration import check, doctor_config
@@ -293,6 +304,8 @@ def test_sizes_are_read_where_verl_reads_them(works):
     assert (shape.ranks, shape.data_parallel, shape.engine_ranks, shape.steps) == (16, 8, 4, 60)
     assert (shape.questions, shape.rollouts, shape.mini_batch) == (16, 8, 8)
     assert (shape.micro_batch, shape.log_prob_micro_batch) == (64, 64)
+    config.actor_rollout_ref.actor.policy_loss.loss_mode = "dots_behaviour"  # log-probs of fresh rows only, in any number
+    assert doctor_config.batch_shape(config).log_prob_micro_batch is None
     needs = doctor_config.needs(config)
     assert needs.pools == (Pool("trainer", 2, 8), Pool("reward model", 1, 2))
     assert (needs.cpus_per_rank, needs.storage_units, needs.accelerator) == (3, 1, "NPU")

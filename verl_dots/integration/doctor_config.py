@@ -188,7 +188,7 @@ def check_files(config: DictConfig, dots: DotsConfig | None) -> list[Finding]:
         if "://" not in path and not Path(path).expanduser().exists():
             findings.append(fail(topic, f"{key}={path}: no such file", "correct the path, or build it with data_prep/"))
     model = OmegaConf.select(config, "actor_rollout_ref.model.path")
-    local = str(model).startswith((".", "/", "~"))
+    local = str(model).startswith((".", "/", "~")) or Path(str(model)).is_dir()
     if local and not Path(model).expanduser().exists():
         findings.append(fail(topic, f"actor_rollout_ref.model.path={model}: no such folder", "correct the path"))
     where = "the model's folder exists" if local else f"model {model} is a name on a hub"
@@ -208,6 +208,9 @@ def batch_shape(config: DictConfig) -> BatchShape:
     ranks = int(trainer.n_gpus_per_node) * int(trainer.nnodes)
     shared = _ranks_of_one_replica(actor)
     engine = rollout.tensor_model_parallel_size * rollout.get("data_parallel_size", 1)
+    # The behaviour form asks for log-probs of fresh rows only, in micro-batches that divide (integration/logprobs.py).
+    replays = OmegaConf.select(config, "dots.replay.enable", default=True)
+    any_size = rollout.log_prob_use_dynamic_bsz or (replays and check.loss_mode(config) == check.BEHAVIOUR)
     return BatchShape(
         questions=int(config.data.train_batch_size),
         rollouts=int(rollout.n),
@@ -215,9 +218,7 @@ def batch_shape(config: DictConfig) -> BatchShape:
         ranks=ranks,
         data_parallel=max(1, ranks // shared),
         micro_batch=None if actor.use_dynamic_bsz else actor.get("ppo_micro_batch_size_per_gpu"),
-        log_prob_micro_batch=(
-            None if rollout.log_prob_use_dynamic_bsz else rollout.get("log_prob_micro_batch_size_per_gpu")
-        ),
+        log_prob_micro_batch=None if any_size else rollout.get("log_prob_micro_batch_size_per_gpu"),
         engine_ranks=int(engine * rollout.get("pipeline_model_parallel_size", 1)),
         steps=trainer.get("total_training_steps"),
         epochs=int(trainer.total_epochs),
