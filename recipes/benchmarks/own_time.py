@@ -21,8 +21,8 @@ from pathlib import Path
 from verl_dots.files import Parser, run_cli
 
 OURS, VERLS = "verl_dots", "verl"
-FIT = "fit ("
-"""In every stack of the training thread: verl's training loop."""
+FIT = "PPOTrainer.fit ("
+"""In every stack of the training thread: verl's training loop (verl/trainer/ppo/v1/trainer_base.py)."""
 
 
 def shares(lines: Iterable[str]) -> dict[str, float]:
@@ -37,7 +37,7 @@ def shares(lines: Iterable[str]) -> dict[str, float]:
     counts: Counter[str] = Counter()
     for line in lines:
         stack, _, count = line.rstrip("\n").rpartition(" ")
-        if not stack or not count.isdigit():
+        if not count.isdigit():
             raise ValueError(f"{line.strip()[:60]!r} is not a stack: record with py-spy's --format raw")
         frames = stack.split(";")
         if any(frame.startswith(FIT) for frame in frames):

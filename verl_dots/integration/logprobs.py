@@ -85,6 +85,7 @@ class BehaviourLogProbs:
             self._on_fresh_rows(
                 metrics, ENGINE_CORRECTION, lambda data: compute_rollout_correction_and_add_to_batch(data, correction)[1]
             )
+        self.now.compared = None  # its last use; the driver need not hold it during the update
         return batch
 
     def _on_part(self, part: Rows, compute: Callable[[Rows], object], *, reference: bool = False) -> None:
@@ -108,8 +109,10 @@ class BehaviourLogProbs:
         for name in wrong:
             del metrics[name]
         fresh = [key for group in self.now.batch.fresh for key in group.keys]
+        if fresh and self.now.compared is None:  # read once a step: after tokens, the most that our code moves
+            self.now.compared = DataProto(batch=store.read(fresh, COMPARED).to_padded_tensor())
         if fresh:
-            metrics.update(compute(DataProto(batch=store.read(fresh, COMPARED).to_padded_tensor())))
+            metrics.update(compute(self.now.compared))
 
 
 def data_parallel(worker_group, mesh: str) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from verl import DataProto
 
 from verl_dots.batch import Batch, Plan
 from verl_dots.integration.rows import Submission
@@ -26,8 +27,10 @@ class StepState:
         reference: groups generated only to label the predictor.
         kept_reference: of these, the informative ones, which enter the replay.
         batch: what is trained on.
+        compared: tokens and log-probs of the fresh rows, for metrics that compare policies; None until one is asked for.
         trained_rows: handle of all rows trained on, padding included.
         generated_tokens: response tokens generated in this step.
+        filtered: groups that verl's group filter threw away.
         save_metrics: what saving our part of the checkpoint cost, when this step did.
     """
 
@@ -39,8 +42,10 @@ class StepState:
     reference: list[Group] = field(default_factory=list)
     kept_reference: list[Group] = field(default_factory=list)
     batch: Batch | None = None
+    compared: DataProto | None = None
     trained_rows: Rows | None = None
     generated_tokens: int = 0
+    filtered: int = 0
     save_metrics: dict[str, float] = field(default_factory=dict)
 
     def submitted(self, uids: Sequence[str], draws: Sequence[Draw], predictions: Sequence[float | None]) -> None:
@@ -54,6 +59,11 @@ class StepState:
     def forget(self, uids: Sequence[str]) -> None:
         """These prompts were collected already: verl's `sample` must not wait for them."""
         self.awaited -= len(uids)
+
+    def discarded(self, groups: int, tokens: int) -> None:
+        """verl's group filter threw away groups of this step."""
+        self.filtered += groups
+        self.generated_tokens += tokens
 
     @property
     def rows_per_rollout(self) -> float:
@@ -84,7 +94,7 @@ def batch_metrics(now: StepState, policy_version: int) -> dict[str, float]:
         "dots/reference_kept": len(now.kept_reference),
         "dots/generated_groups": len(now.submissions),
         "dots/generated_tokens": now.generated_tokens,
-        "dots/failed_groups": submitted - sum(group.complete for group in fresh),
+        "dots/failed_groups": submitted - now.filtered - sum(group.complete for group in fresh),
         "dots/informative_share": _share(group.informative for group in fresh),
         "dots/trained_informative_share": _share(group.informative for group in trained),
         "replay/drawn": len(replayed),

@@ -1,22 +1,22 @@
 import pytest
 from own_time import main, owner, shares
 
-FIT = "run (verl/trainer/main_ppo.py:9);fit (verl/trainer/ppo/v1/trainer_base.py:90)"
-OUR_STEP = f"{FIT};step (verl_dots/integration/trainer.py:230)"
+FIT = "run (verl/trainer/main_ppo.py:9);PPOTrainer.fit (verl/trainer/ppo/v1/trainer_base.py:90)"
+OUR_STEP = f"{FIT};DotsTrainer.step (verl_dots/integration/trainer.py:230)"
 
 
 def test_a_sample_belongs_to_the_innermost_frame_of_either_package():
     found = shares(
         [
-            f"{OUR_STEP};step (verl/trainer/ppo/v1/trainer_base.py:300);wait (ray/worker.py:1) 60\n",
-            f"{OUR_STEP};admit (verl_dots/replay.py:80);sort (numpy/core.py:2) 30\n",
+            f"{OUR_STEP};PPOTrainer.step (verl/trainer/ppo/v1/trainer_base.py:300);wait (ray/worker.py:1) 60\n",
+            f"{OUR_STEP};RolloutReplay.admit (verl_dots/replay.py:80);sort (numpy/core.py:2) 30\n",
             f"{OUR_STEP};clear (verl_dots/integration/store.py:50);put (transfer_queue/client.py:3) 10\n",
             "poll (threading.py:1);fit_nothing (asyncio/base.py:2) 500\n",
         ]
     )
     assert found == {
         "verl": pytest.approx(0.6),
-        "verl_dots/replay.py admit": pytest.approx(0.3),
+        "verl_dots/replay.py RolloutReplay.admit": pytest.approx(0.3),
         "verl_dots/integration/store.py clear": pytest.approx(0.1),
     }
 
