@@ -180,7 +180,7 @@ METRICS: dict[str, str] = {
     "dots/reference_groups": "groups generated only to label the predictor",
     "dots/reference_kept": "reference groups with mixed rewards that entered the replay",
     "dots/reference_seconds": "time spent waiting for reference rollouts alone",
-    "dots/generated_tokens": "response tokens generated in this step, reference and displaced groups included",
+    "dots/generated_tokens": "response tokens generated in this step; reference, displaced and filtered groups are in it",
     "dots/generated_groups": "groups generated in this step, all of them",
     "dots/failed_groups": "groups with a failed session",
     "dots/observed_0": "share of fresh groups with success rate 0; all five absent when rewards leave dots.reward_range",

@@ -83,6 +83,20 @@ def test_generation_time_is_divided_by_the_tokens_generated():
     assert generation_timing(now, {}) == {}
 
 
+def test_what_verls_filter_throws_away_was_generated_and_did_not_fail():
+    from verl_dots.batch import Batch
+    from verl_dots.integration.rows import Submission
+    from verl_dots.integration.stepstate import StepState, batch_metrics
+
+    fresh = [group("a", 8, 1), group("b", 8, 1)]
+    now = StepState(fresh=fresh, batch=Batch(fresh, [], [], 0), generated_tokens=100)
+    now.submissions = {uid: Submission("q", "explored", place) for place, uid in enumerate("abcde")}
+    now.discarded(2, 60)  # c and d; e failed
+    metrics = batch_metrics(now, 0)
+    assert (metrics["dots/generated_groups"], metrics["dots/failed_groups"]) == (5, 1)
+    assert metrics["dots/generated_tokens"] == 160
+
+
 def test_room_beside_the_replay_is_that_of_the_check():
     from verl_dots.integration import check
 

@@ -99,6 +99,38 @@ def test_slow_rollouts_are_no_stall(queue, replay_buffer):
     queue.kv_clear(keys=list(batch.keys), partition_id="train")
 
 
+def test_groups_that_verls_filter_throws_away_are_counted_with_their_tokens(queue):
+    """DAPO's filter evicts two groups of equal rewards and asks for others, of which some may be surplus."""
+    from omegaconf import OmegaConf
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+    from verl_dots.integration import filtered
+
+    def roll_out(names: list[str], rewards: list[float]) -> int:
+        for name in names:
+            put_rows([f"{name}_{session}_0" for session in range(2)], rewards)
+            put_prompt(queue, name, "finished")
+        return len(names)
+
+    fresh = iter("cdef")
+
+    def refill(size: int) -> int:
+        return roll_out([next(fresh) for _ in range(size)], [0.0, 1.0])
+
+    kinds = {"filter_groups_metric": "reward", "train_batch_size": 1, "gen_batch_size": 1}
+    buffer = ReplayBuffer("sync", OmegaConf.create({}), 1, "drop", None, 0.05, refill, **kinds)
+    seen = []
+    filtered.count(buffer, lambda *counts: seen.append(counts))
+    roll_out(["a", "b"], [1.0, 1.0])
+    batch, metrics = buffer.sample(global_steps=1, partition_id="train", batch_size=2)
+    queue.kv_clear(keys=list(batch.keys), partition_id="train")
+    assert len(batch.keys) == 4
+    discarded = metrics.get("training/filter_groups/discarded_surplus_samples", 0)
+    assert metrics["training/filter_groups/evicted_samples"] == 2
+    assert sum(groups for groups, _ in seen) == 2 + discarded
+    assert all(tokens == groups * 2 * 3 for groups, tokens in seen)
+
+
 def test_without_a_limit_a_dead_worker_is_still_noticed(queue, replay_buffer, monkeypatch):
     import ray
 

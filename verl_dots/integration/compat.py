@@ -35,6 +35,7 @@ REQUIRED_SYMBOLS = (
     ("verl.trainer.ppo.v1.trainer_sync", "PPOTrainerSync"),
     ("verl.trainer.ppo.v1.replay_buffer", "ReplayBuffer.sample"),
     ("verl.trainer.ppo.v1.replay_buffer", "ReplayBuffer._wait_for_next_poll"),
+    ("verl.trainer.ppo.v1.replay_buffer", "ReplayBuffer._clear_groups"),
     ("verl.trainer.ppo.padding_utils", "upsample_batch_to_divisible_size"),
     ("verl.trainer.ppo.rollout_corr_helper", "compute_rollout_correction_and_add_to_batch"),
     ("verl.utils.debug.metrics", "calculate_debug_metrics"),

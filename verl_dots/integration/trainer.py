@@ -25,7 +25,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 
 from verl_dots import batch as batches
-from verl_dots.integration import check, checkpoint, compat, questions, reference, rows, stepstate, store, waiting
+from verl_dots.integration import check, checkpoint, compat, filtered, questions, reference, rows, stepstate, store, waiting
 from verl_dots.integration.logprobs import BehaviourLogProbs
 from verl_dots.integration.stepstate import StepState
 from verl_dots.integration.store import Rows
@@ -89,6 +89,7 @@ class DotsTrainer(BehaviourLogProbs, PPOTrainerSync):
         replay_buffer.poll_interval = float(self.config.trainer.v1.sync.get("poll_interval", replay_buffer.poll_interval))
         workers = lambda: self.agent_loop_manager.agent_loop_workers  # noqa: E731  made after this
         waiting.bound(replay_buffer, self.dots.stall_timeout_s, workers, self._describe_prompt)
+        filtered.count(replay_buffer, lambda groups, tokens: self.now.discarded(groups, tokens))
         return replay_buffer
 
     def _describe_prompt(self, uid: str) -> str:
