@@ -96,6 +96,33 @@ def test_the_banner_says_what_bounds_the_weights_of_replayed_tokens(loss, block,
     assert banner(dots, loss, None, RolloutReplay.from_config(dots)).rstrip().endswith(says)
 
 
+def test_verls_loader_goes_on_from_our_state_and_ours_from_verls(task, tmp_path):
+    """Selection switched off or on at a resume: `data.pt` was written by the other loader."""
+    from torch.utils.data import RandomSampler
+    from torchdata.stateful_dataloader import StatefulDataLoader
+    from verl.utils.dataset.rl_dataset import collate_fn
+
+    from verl_dots.integration.questions import Pool
+
+    dataset, config, dots = loaded(f"{task}/train.parquet", task)
+    pool = Pool.build(dataset, config, dots, tmp_path)
+    ours, fetched = pool.dataloader(dataset), {}
+    pool.refresh(1, 4)
+    pool.sampler.request(4)
+    next(iter(ours))
+    for batch_size in (1, 16):  # verl's, and with the replay alone
+        verls = StatefulDataLoader(
+            dataset, batch_size=batch_size, num_workers=0, collate_fn=collate_fn, sampler=RandomSampler(dataset)
+        )
+        verls.load_state_dict(ours.state_dict())
+        assert len(next(iter(verls))["raw_prompt"]) == batch_size
+        fetched[batch_size] = verls.state_dict()
+    ours = pool.dataloader(dataset)
+    ours.load_state_dict(fetched[16])
+    draws = pool.sampler.request(3)
+    assert [info["question_id"] for info in next(iter(ours))["extra_info"]] == [draw.question_id for draw in draws]
+
+
 def same_text(task, folder, third, **columns):
     """A file of 4 rows: the third, with `third` in its extra_info, has the text of the first."""
     frame = pd.read_parquet(f"{task}/train.parquet").iloc[[0, 1, 0, 2]].reset_index(drop=True)

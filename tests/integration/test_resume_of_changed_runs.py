@@ -66,6 +66,14 @@ def test_resumed_twice_and_then_without_replay(main_run, tmp_path):
     assert off.probe(11)["replayed"] == []
 
 
+def test_selection_switched_off_and_then_verls_own_trainer(main_run, tmp_path):
+    """verl's loader takes up what our sampler's loader saved; replayed rows stay, whoever draws the fresh ones."""
+    alone = resume(main_run, tmp_path / "rr", steps=9, method="rr")
+    assert alone.probe(9)["replayed"] and alone.probe(9, "store")["orphans"] == []
+    plain = resume(alone, tmp_path / "grpo", steps=10, method="grpo")
+    assert "step:10" in plain.log
+
+
 def test_rows_written_for_another_loss_are_not_trained_on(main_run, tmp_path):
     """Restored log-probs would be taken for those of the policy that wrote the rows."""
     other = "actor_rollout_ref.actor.policy_loss.loss_mode=dots_behaviour"

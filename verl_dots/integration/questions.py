@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
@@ -25,6 +26,20 @@ from verl_dots.selection import selection_entropy, selection_probabilities
 from verl_dots.types import Draw, Observation
 
 logger = logging.getLogger(__name__)
+
+
+class RequestedLoader(StatefulDataLoader):
+    """verl's dataloader without a state of its own: the sampler's is in our part of the checkpoint.
+
+    verl saves and loads this one as `data.pt`. Empty, a run that goes on without selection, or with verl's own trainer,
+    takes it for "from the beginning"; the state of another kind of sampler would end it with a KeyError.
+    """
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Nothing to restore, whichever sampler wrote it."""
 
 
 class Pool:
@@ -89,9 +104,9 @@ class Pool:
         reward_function = custom or "verl's default for the data source"
         return cls(dots, sampler, estimator, QuestionLog(folder), name, reward_function, len(questions.ids))
 
-    def dataloader(self, dataset) -> StatefulDataLoader:
+    def dataloader(self, dataset) -> RequestedLoader:
         """verl's dataloader, drawing what the sampler was asked for (workers would prefetch, so there are none)."""
-        return StatefulDataLoader(
+        return RequestedLoader(
             dataset=dataset, batch_sampler=self.sampler.batches, num_workers=0, collate_fn=collate_fn
         )
 
