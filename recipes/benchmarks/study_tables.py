@@ -2,7 +2,8 @@
 
 To GRPO's final accuracy: the target is the median of GRPO's final accuracies, and what a run had spent when its accuracy
 (linear between the saved models) first reached it is divided by what GRPO's whole run spends (median over seeds). A run that
-never gets there counts as worse than any number; its ratio is null.
+never gets there counts as worse than any number; its ratio is null. Seconds are divided by those of the GRPO run of the same
+seed, which ran next to it: a shared machine is not equally fast in the morning and at night.
 
 Re-weighted seconds: on a CPU the agent loop takes most of a step, on GPUs generation takes .46 to .54 of it. A step is
 charged `share * generation / GRPO's mean generation + (1 - share) * rest / GRPO's mean rest`, from measured seconds.
@@ -62,6 +63,11 @@ def cumulative(run: Result, scale: dict[str, float] | None) -> dict[str, np.ndar
     return {name: np.concatenate([[0.0], np.cumsum(values)]) for name, values in costs.items()}
 
 
+def neighbours(run: Result, baseline: Sequence[Result]) -> Sequence[Result]:
+    """GRPO's runs that shared the machine's hour with `run`: that of its seed; all of them where there is none."""
+    return [other for other in baseline if other["seed"] == run["seed"]] or baseline
+
+
 def baseline_scale(baseline: Sequence[Result]) -> dict[str, float]:
     """Mean seconds per step of GRPO: generation, and everything else."""
     generation = [np.mean(run["per_step"]["seconds_gen"]) for run in baseline]
@@ -75,14 +81,15 @@ def to_baseline(runs: Sequence[Result], baseline: Sequence[Result]) -> dict[str,
     if not baseline:
         return {**dict.fromkeys(names), "reached": 0}
     target = spread([run["curve"]["accuracy"][-1] for run in baseline])["median"]
-    scale = baseline_scale(baseline)
-    whole = {name: np.median([cumulative(run, scale)[name][-1] for run in baseline]) for name in names}
     ratios = defaultdict(list)
     for run in runs:
+        peers = neighbours(run, baseline)
+        scale = baseline_scale(peers)
         place = crossing(run["curve"]["step"], run["curve"]["accuracy"], target)
         for name, spent in cumulative(run, scale).items():
             at = None if place is None else float(np.interp(place[0], np.arange(len(spent)), spent))
-            ratios[name].append(None if at is None else at / whole[name])
+            whole = [cumulative(other, scale)[name][-1] for other in (peers if name.startswith("seconds") else baseline)]
+            ratios[name].append(None if at is None else at / np.median(whole))
     reached = sum(ratio is not None for ratio in ratios["steps"])
     return {**{name: spread(ratios[name]) for name in names}, "reached": reached}
 
@@ -91,8 +98,11 @@ def _step_ratio(runs: Sequence[Result], baseline: Sequence[Result]) -> dict[str,
     """Median seconds of a step, without the first, which compiles and warms up, against GRPO's."""
     if not baseline:
         return None
-    reference = np.median([np.median(run["per_step"]["seconds"][1:]) for run in baseline])
-    return spread([float(np.median(run["per_step"]["seconds"][1:]) / reference) for run in runs])
+
+    def seconds(run: Result) -> float:
+        return float(np.median(run["per_step"]["seconds"][1:]))
+
+    return spread([seconds(run) / np.median([seconds(peer) for peer in neighbours(run, baseline)]) for run in runs])
 
 
 # ---------------------------------------------------------------------------------------------------------- markdown

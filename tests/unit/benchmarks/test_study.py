@@ -51,6 +51,19 @@ def test_seconds_are_reweighted_to_a_share_of_generation():
         assert ratios[f"seconds_{share}"]["median"] == pytest.approx(0.5 * (1 - share / 2))
 
 
+def test_seconds_are_compared_with_the_run_of_the_same_seed():
+    """A machine three times slower for one seed changes no ratio."""
+    slow = [slowed(run, 3) if run["seed"] == 1 else run for run in (*GRPO, {**HALF, "seed": 1})]
+    row = aggregate(slow)["pool_x"]["dots_rr"]
+    assert row == aggregate([*GRPO, {**HALF, "seed": 1}])["pool_x"]["dots_rr"]
+    assert to_baseline(slow[3:], slow[:3])["seconds_0.54"]["median"] == pytest.approx(0.5 * (1 - 0.54 / 2))
+
+
+def slowed(run, factor):
+    seconds = {name: [factor * value for value in row] for name, row in run["per_step"].items() if "seconds" in name}
+    return {**run, "per_step": {**run["per_step"], **seconds}}
+
+
 def test_without_grpo_there_are_no_ratios_and_never_is_null():
     assert aggregate([HALF])["pool_x"]["dots_rr"]["to_baseline_accuracy"]["steps_ratio"] is None
     worse = study_result("rr", 1.0, 8, accuracy=(0.4, 0.5))
