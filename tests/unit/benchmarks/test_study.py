@@ -53,10 +53,12 @@ def test_seconds_are_reweighted_to_a_share_of_generation():
 
 def test_seconds_are_compared_with_the_run_of_the_same_seed():
     """A machine three times slower for one seed changes no ratio."""
-    slow = [slowed(run, 3) if run["seed"] == 1 else run for run in (*GRPO, {**HALF, "seed": 1})]
-    row = aggregate(slow)["pool_x"]["dots_rr"]
-    assert row == aggregate([*GRPO, {**HALF, "seed": 1}])["pool_x"]["dots_rr"]
-    assert to_baseline(slow[3:], slow[:3])["seconds_0.54"]["median"] == pytest.approx(0.5 * (1 - 0.54 / 2))
+    ours = {**HALF, "seed": 1}
+    slow = [slowed(run, 3) if run["seed"] == 1 else run for run in GRPO]
+    for runs, baseline in (([ours], GRPO), ([slowed(ours, 3)], slow)):
+        assert to_baseline(runs, baseline)["seconds"]["median"] == pytest.approx(0.5 * 1.5 / 2)
+        assert to_baseline(runs, baseline)["seconds_0.54"]["median"] == pytest.approx(0.5 * (1 - 0.54 / 2))
+        assert aggregate([*baseline, *runs])["pool_x"]["dots_rr"]["step_seconds_ratio"]["median"] == pytest.approx(0.75)
 
 
 def slowed(run, factor):
