@@ -133,6 +133,11 @@ MISTAKES = {
         "log_prob_use_dynamic_bsz=False",
     ),
     "what verl refuses": ([f"{ACTOR}.ppo_mini_batch_size=32"], "train_batch_size (16) must be >=", "verl's configuration"),
+    "fewer rows than a batch": (
+        ["data.train_max_samples=10"],
+        "10 rows are fewer than data.train_batch_size=16",
+        "set data.train_batch_size to 10 or less",
+    ),
     "storage too small": (
         [f"{STORAGE}.total_storage_size=1000"],
         f"do not fit {STORAGE}.total_storage_size=1,000",

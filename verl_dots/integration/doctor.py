@@ -85,8 +85,10 @@ def _examine_questions(config: DictConfig, dots: DotsConfig | None, shape: batch
     if data is None:
         return findings
     findings += questions.check_questions(data)
-    findings += batch.check_epochs(shape, len(data.ids))
-    findings += batch.check_pool(shape, dots, len(set(data.ids)))
+    most = int(config.data.get("train_max_samples", -1))
+    most = most if most > 0 else len(data.ids)
+    findings += batch.check_epochs(shape, min(most, len(data.ids)))
+    findings += batch.check_pool(shape, dots, min(most, len(set(data.ids))))
     if dots is not None and dots.selection.enable:
         findings += doctor_config.check_default_rewards(config, dots, data.sources)
         findings += questions.check_predictor(dots.predictor, data.distinct())
