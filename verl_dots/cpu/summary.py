@@ -34,7 +34,8 @@ def summarise(lines: list[dict], batch: int) -> list[tuple[str, str]]:
     if (share := mean(steps, "dots/informative_share")) is not None:
         rows.append(("informative share of fresh groups", f"{share:.2f}"))
         rows.append(("informative share of groups trained on", f"{mean(steps, 'dots/trained_informative_share'):.2f}"))
-        generated, plain = sum(line["dots/generated_groups"] for line in steps), batch * len(steps)
+        # A run may have gone on with verl's own trainer, which generates every group and does not say so.
+        generated, plain = sum(line.get("dots/generated_groups", batch) for line in steps), batch * len(steps)
         rows.append(("groups generated", f"{generated:,.0f}, plain GRPO {plain:,} ({generated / plain - 1:+.0%})"))
     pearson = [line["dots/pearson"] for line in steps if line.get("dots/pearson") is not None]
     if pearson:

@@ -35,6 +35,11 @@ def test_table_of_plain_grpo_leaves_our_rows_out():
     assert set(table) == {"steps", "validation accuracy", "seconds per step"}
 
 
+def test_table_of_a_run_that_went_on_with_verls_own_trainer():
+    mixed = lines(ours=True)[:2] + lines(ours=False)[2:]
+    assert dict(summary.summarise(mixed, batch=16))["groups generated"] == "24, plain GRPO 32 (-25%)"
+
+
 def test_figure_is_written(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines(ours=True)))
     summary.main([str(tmp_path)])
