@@ -119,9 +119,38 @@ def show(results: Sequence[Result]) -> str:
     for task, methods in _grouped(results).items():
         baseline = methods.get(BASELINE, [])
         lines = [f"### {task}", "", HEADER, *(_line(method, runs, baseline) for method, runs in methods.items())]
-        lines += ["", "Median seconds of a step by phase: " + "; ".join(map(_phases, methods, methods.values())) + "."]
+        lines += ["", *_curves(methods), ""]
+        lines += ["Median seconds of a step by phase: " + "; ".join(map(_phases, methods, methods.values())) + "."]
         parts.append("\n".join([*lines, *_estimates(methods)]))
     return "\n\n".join(parts)
+
+
+def _curves(methods: dict[str, list[Result]]) -> list[str]:
+    """Accuracy against steps and against generated tokens, medians over seeds."""
+    steps = max(run["curve"]["step"][-1] for runs in methods.values() for run in runs)
+    marks = [round(steps * third / 3) for third in (1, 2, 3)]
+    baseline = methods.get(BASELINE, [])
+    whole = float(np.median([sum(run["per_step"]["generated_tokens"]) for run in baseline])) if baseline else None
+    header = f"| method | groups generated a step | accuracy at step {', '.join(map(str, marks))} "
+    lines = [header + "| after .2, .4, all of GRPO's generated tokens |", "|---" * 4 + "|"]
+    for method, runs in methods.items():
+        groups = np.median([np.mean(run["per_step"]["generated_groups"]) for run in runs])
+        at_steps = [accuracy_at(runs, "steps", mark) for mark in marks]
+        at_tokens = [accuracy_at(runs, "generated_tokens", whole * share) for share in (0.2, 0.4, 1)] if whole else []
+        cells = (", ".join("-" if value is None else f"{value:.3f}" for value in values) for values in (at_steps, at_tokens))
+        lines.append(f"| {method} | {groups:.1f} | {' | '.join(cells)} |")
+    return lines
+
+
+def accuracy_at(runs: Sequence[Result], cost: str, spent: float) -> float | None:
+    """Median accuracy (linear between the saved models) when `spent` of a cost was spent; None: a run ended before."""
+    values = []
+    for run in runs:
+        at = np.interp(run["curve"]["step"], np.arange(len(run["per_step"]["seconds"]) + 1), cumulative(run, None)[cost])
+        if spent > at[-1] * 1.02:  # GRPO's own whole is a median of seeds
+            return None
+        values.append(float(np.interp(spent, at, run["curve"]["accuracy"])))
+    return float(np.median(values))
 
 
 def _estimates(methods: dict[str, list[Result]]) -> list[str]:

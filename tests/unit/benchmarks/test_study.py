@@ -3,7 +3,7 @@ import json
 import pytest
 from study import METHODS, TASKS, Run, collect, do_run, plan, seed_list
 from study_runs import step_numbers
-from study_tables import aggregate, show, to_baseline
+from study_tables import accuracy_at, aggregate, show, to_baseline
 
 from tests.unit.benchmarks.files_of_runs import study_result
 
@@ -64,6 +64,14 @@ def test_seconds_are_compared_with_the_run_of_the_same_seed():
 def slowed(run, factor):
     seconds = {name: [factor * value for value in row] for name, row in run["per_step"].items() if "seconds" in name}
     return {**run, "per_step": {**run["per_step"], **seconds}}
+
+
+def test_accuracy_stands_against_steps_and_against_generated_tokens():
+    assert accuracy_at(GRPO, "steps", 2) == pytest.approx(0.5)
+    assert accuracy_at(GRPO, "generated_tokens", 80) == pytest.approx(0.45)
+    assert accuracy_at([HALF], "generated_tokens", 80) == pytest.approx(0.6)
+    assert accuracy_at([HALF], "generated_tokens", 320) is None
+    assert "| dots_rr | 4.0 | 0.500, 0.700, 0.800 | 0.560, 0.720, - |" in show([*GRPO, HALF])
 
 
 def test_without_grpo_there_are_no_ratios_and_never_is_null():
