@@ -199,7 +199,7 @@ METRICS: dict[str, str] = {
     "replay/truncated_share": "share of replayed tokens whose weight was cut to replay.max_weight",
     "replay/effective_sample_size": "(sum w)^2 / (n sum w^2) over replayed tokens, in (0, 1]",
     "replay/evicted_age": "groups evicted because they were older than replay.max_age",
-    "replay/evicted_capacity": "groups evicted because the replay, or the store, was full, or for a newer one of the same question",
+    "replay/evicted_capacity": "groups evicted because the replay or the store was full, or for a newer one of the question",
     "replay/save_seconds": "time to save the replay's rows with the checkpoint",
     "replay/save_bytes": "size of the saved rows",
 }
