@@ -51,7 +51,7 @@ def test_every_run_of_every_study_is_a_valid_method_and_has_its_own_name(name):
     runs = STUDIES[name]([101, 102])
     for run in runs:
         Method.make(run.method, run.preset, run.overrides, run.seed)
-    assert len({run.name for run in runs}) == len(runs) >= 20
+    assert len({run.name for run in runs}) == len(runs) >= 12  # the core of six methods, two seeds
     keyed = {(setting({"task": run.task, "overrides": run.overrides}), run.label, run.seed) for run in runs}
     assert len(keyed) == len(runs)
 
