@@ -4,7 +4,7 @@
     python recipes/benchmarks/fast_loop.py --task outputs/arithmetic_x --method dots_rr --seed 1
     python recipes/benchmarks/fast_loop.py --task outputs/arithmetic_x --method dots_rr replay.fresh_fraction=0.75 batch=32
     python recipes/benchmarks/fast_loop.py --study headline --seeds 101-105
-    python recipes/benchmarks/fast_loop.py --table recipes/benchmarks/results/fast_loop.jsonl
+    python recipes/benchmarks/fast_loop.py --table recipes/benchmarks/results/fast_loop.jsonl --figure outputs/fast_loop.png
 
 A run prints one JSON line per evaluation and a summary; a study appends one line per run to --output and skips the runs
 that are there, so it can be killed and started again. One thread, one process at a time for each output file. A run of 80
@@ -32,6 +32,7 @@ from typing import Any
 
 import torch
 from arithmetic_world import ArithmeticWorld, Task
+from fast_figure import draw
 from fast_studies import STUDIES, Run
 from fast_tables import read_runs, show
 from methods import METHODS, PRESETS, Method
@@ -155,13 +156,19 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tasks", type=Path, default=Path("outputs"), help="where a study finds arithmetic_x, ...")
     parser.add_argument("--output", type=Path, default=Path("recipes/benchmarks/results/fast_loop.jsonl"))
     parser.add_argument("--table", type=Path, help="show the tables of a study's file")
+    parser.add_argument("--figure", type=Path, help="with --table: draw accuracy against groups generated, a PNG")
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     args = parse(argv)
+    if args.figure and not args.table:
+        raise ValueError(f"--figure {args.figure}: name the runs to draw with --table FILE")
     if args.table:
-        print(show(read_runs(args.table)))
+        runs = read_runs(args.table)
+        print(show(runs))
+        if args.figure:
+            draw(runs, args.figure)
     elif args.study:
         run_study(STUDIES[args.study](seed_list(args.seeds)), args.tasks, args.output)
     else:
