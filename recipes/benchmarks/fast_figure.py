@@ -11,6 +11,7 @@ import numpy as np
 from fast_tables import setting
 from matplotlib.figure import Figure
 
+from verl_dots.files import atomic_path
 from verl_dots.reporting.style import BASELINE_COLOUR, COLOURS, DASHES, drawing
 
 DRAWN = ("grpo", "dots", "dots_rr default", "dots_rr fresh .75", "dots_rr fresh 1", "dapo")
@@ -36,7 +37,8 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
             axis.set(title=f"{task}, batch {batch}", xlabel="groups generated")
         axes[0][0].set_ylabel("accuracy at temperature 1")
         axes[0][0].legend(loc="lower right")
-        figure.savefig(path, dpi=110)
+        with atomic_path(path) as temporary:
+            figure.savefig(temporary, dpi=110, format="png")
 
 
 def _line(axis, curves: Sequence[dict], label: str, colour: str, dash) -> None:

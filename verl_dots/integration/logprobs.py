@@ -109,10 +109,11 @@ class BehaviourLogProbs:
         for name in wrong:
             del metrics[name]
         fresh = [key for group in self.now.batch.fresh for key in group.keys]
-        if fresh and self.now.compared is None:  # read once a step: after tokens, the most that our code moves
+        if not fresh:
+            return
+        if self.now.compared is None:  # read once a step: after tokens, the most that our code moves
             self.now.compared = DataProto(batch=store.read(fresh, COMPARED).to_padded_tensor())
-        if fresh:
-            metrics.update(compute(self.now.compared))
+        metrics.update(compute(self.now.compared))
 
 
 def data_parallel(worker_group, mesh: str) -> int:

@@ -21,6 +21,8 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
+from verl_dots.files import one_line
+
 PING_EVERY_S = 10.0
 """Seconds between two looks whether the agent-loop workers and the store's processes are alive."""
 LAST_WORDS_S = 2.0
@@ -81,8 +83,7 @@ def _end_with(actors: Mapping[str, ray.actor.ActorHandle], left: threading.Event
             except ActorDiedError as error:
                 if left.is_set():  # verl ends them itself once training is over
                     return
-                reason = " ".join(str(error).split())[:300]
-                line = f"verl-dots: error: {name} has died ({reason}): resume from the last checkpoint"
+                line = f"verl-dots: error: {name} has died ({one_line(error)[:300]}): resume from the last checkpoint"
                 print(line, file=sys.stderr, flush=True)
                 time.sleep(LAST_WORDS_S)
                 os._exit(1)
@@ -121,6 +122,6 @@ class _Watch:
             return  # a connection broke; if the worker is gone, the next look says so
         except ActorDiedError as error:
             raise RuntimeError(
-                f"an agent-loop worker has died ({' '.join(str(error).split())[:300]}) and its rollouts will never finish: "
+                f"an agent-loop worker has died ({one_line(error)[:300]}) and its rollouts will never finish: "
                 "resume from the last checkpoint"
             ) from error
