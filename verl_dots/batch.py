@@ -3,13 +3,16 @@
 After generation nothing more can be generated, so every place that a fresh group leaves empty (all its sessions failed) or
 wastes (its rewards are all equal, so its advantages are zero) is offered to the replay. Only whole groups move: advantages
 are computed within a group and hold wherever it stands.
+
+With `fresh_fraction` above 1 more groups are generated than a batch has places. Those that teach nothing leave first;
+informative ones without a place enter the replay untrained, where verl's group filter (DAPO) would throw them away.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from verl_dots.config import ReplayConfig
 from verl_dots.replay import RolloutReplay
@@ -18,8 +21,9 @@ from verl_dots.types import Group
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Groups of one step before generation; `fresh + replayed` is the train batch size."""
+    """Groups of one step before generation: `fresh` to generate, `replayed` of the `places` for the replay."""
 
+    places: int
     fresh: int
     replayed: int
 
@@ -31,14 +35,16 @@ class Batch:
     Attributes:
         fresh: fresh groups that stay, in submission order.
         replayed: distinct replayed groups, in draw order.
-        displaced: fresh groups whose place a replayed one took; their rows are no longer needed.
+        displaced: fresh groups without a place that teach nothing; their rows are no longer needed.
+        surplus: informative fresh groups without a place, in submission order: for the replay.
         filled: how many of `replayed` took the place of a failed or uninformative fresh group.
     """
 
     fresh: list[Group]
     replayed: list[Group]
-    displaced: list[Group]
-    filled: int
+    displaced: list[Group] = field(default_factory=list)
+    surplus: list[Group] = field(default_factory=list)
+    filled: int = 0
 
     @property
     def groups(self) -> list[Group]:
@@ -61,10 +67,10 @@ def nominal_fresh(train_batch_size: int, config: ReplayConfig) -> int:
 
 def plan_step(train_batch_size: int, config: ReplayConfig, step: int, eligible: int) -> Plan:
     """Split the batch of `step` (from 1) before generation; what the replay cannot give yet is generated."""
-    if not config.enable or step <= config.warmup_steps:
-        return Plan(train_batch_size, 0)
-    replayed = min(train_batch_size - nominal_fresh(train_batch_size, config), eligible)
-    return Plan(train_batch_size - replayed, replayed)
+    nominal = nominal_fresh(train_batch_size, config)
+    warming_up = not config.enable or step <= config.warmup_steps
+    replayed = 0 if warming_up else min(max(0, train_batch_size - nominal), eligible)
+    return Plan(train_batch_size, max(nominal, train_batch_size - replayed), replayed)
 
 
 def assemble(plan: Plan, fresh: Sequence[Group], replay: RolloutReplay, config: ReplayConfig, policy_version: int) -> Batch:
@@ -81,13 +87,21 @@ def assemble(plan: Plan, fresh: Sequence[Group], replay: RolloutReplay, config: 
         The batch. Where the replay is short, uninformative groups stay, and failed ones leave the batch short (verl pads).
     """
     if not config.enable:
-        return Batch(list(fresh), [], [], 0)
+        return Batch(list(fresh), [])
     failed = [group for group in fresh if not group.complete]
     wasted = [group for group in fresh if group.complete and not group.informative]
-    yielding = failed + (wasted if config.fill == "informative" else [])
-    missing = max(0, plan.fresh - len(fresh))
-    drawn = replay.draw(plan.replayed + missing + len(yielding), policy_version)
+    useful = [group for group in fresh if group.informative]
+    excess = max(0, len(fresh) + plan.replayed - plan.places)
+    missing = max(0, plan.places - plan.replayed - len(fresh))
+    without_place = [*failed, *wasted, *reversed(useful)][:excess]
+    offered = [*failed, *(wasted if config.fill == "informative" else [])][excess:]
+    drawn = replay.draw(plan.replayed + missing + len(offered), policy_version)
     filled = max(0, len(drawn) - plan.replayed)
-    displaced = yielding[: max(0, filled - missing)]
-    gone = {group.uid for group in displaced}
-    return Batch([group for group in fresh if group.uid not in gone], drawn, displaced, filled)
+    gone = {group.uid for group in (*without_place, *offered[: max(0, filled - missing)])}
+    return Batch(
+        fresh=[group for group in fresh if group.uid not in gone],
+        replayed=drawn,
+        displaced=[group for group in (*failed, *wasted) if group.uid in gone],
+        surplus=[group for group in useful if group.uid in gone],
+        filled=filled,
+    )

@@ -104,7 +104,8 @@ class ReplayConfig:
 
     enable: bool = True
     fresh_fraction: float = 0.5
-    """Share of the batch that is generated, in (0, 1]; the paper's delta."""
+    """Share of the batch that is generated, in (0, 2]; the paper's delta. Above 1 more is generated than the batch has
+    places: uninformative groups give theirs to informative ones, and what is left of these enters the replay."""
     capacity: int | None = None
     """Groups held, the paper's C; null: 8 x train_batch_size."""
     max_age: int | None = None
@@ -123,7 +124,7 @@ class ReplayConfig:
     """Keep only the newest group of each question."""
 
     def __post_init__(self) -> None:
-        _require(0.0 < self.fresh_fraction <= 1.0, "replay.fresh_fraction", self.fresh_fraction, "a share in (0, 1]")
+        _require(0.0 < self.fresh_fraction <= 2.0, "replay.fresh_fraction", self.fresh_fraction, "a share in (0, 2]")
         _require(
             self.capacity is None or self.capacity >= 1, "replay.capacity", self.capacity, "null or a whole number >= 1"
         )

@@ -192,6 +192,7 @@ METRICS: dict[str, str] = {
     "replay/size": "groups held after the step",
     "replay/drawn": "replayed groups in the batch",
     "replay/filled": "of these, those that took the place of an uninformative or failed fresh group",
+    "replay/surplus": "informative fresh groups that the batch had no place for and that entered the replay",
     "replay/age_mean": "mean age of the drawn groups, in policy versions",
     "replay/age_max": "largest age of the drawn groups",
     "replay/weight_mean": "mean weight over the tokens of replayed rows, after truncation",

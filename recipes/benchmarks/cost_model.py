@@ -42,7 +42,7 @@ class Setting:
     Attributes:
         share: of a GRPO step that generates.
         batch: groups per step.
-        fresh_fraction: generated share of the batch; 1 without replay.
+        fresh_fraction: generated share of the batch, up to 2; 1 without replay.
         reference: groups rolled out only as labels at each refresh.
         refresh_every: steps between refreshes.
         alone: the reference set is rolled out before the step's own prompts (mode `fresh`), not together with them.
@@ -64,9 +64,9 @@ class Setting:
     reuse: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("share", "tail", "explore", "fresh_fraction"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} {getattr(self, name)} is not allowed: use a share in [0, 1]")
+        for name, most in (("share", 1), ("tail", 1), ("explore", 1), ("fresh_fraction", 2)):
+            if not 0 <= getattr(self, name) <= most:
+                raise ValueError(f"{name} {getattr(self, name)} is not allowed: use a share in [0, {most}]")
 
 
 def groups_per_step(setting: Setting) -> float:
@@ -109,6 +109,7 @@ SETTINGS: dict[str, Setting] = {
     "dots, window": Setting(explore=0.125),
     "dots_rr default: window, delta .5": Setting(fresh_fraction=0.5, explore=0.125),
     "dots_rr, delta .75": Setting(fresh_fraction=0.75, explore=0.125),
+    "dots_rr, delta 1.5": Setting(fresh_fraction=1.5, explore=0.125),
     "dots_rr, delta .5, overlap K 256 every 4": Setting(fresh_fraction=0.5, reference=256, refresh_every=4, alone=False),
     "dots_rr, delta .25": Setting(fresh_fraction=0.25, explore=0.125),
 }

@@ -31,13 +31,14 @@ HEADLINE: tuple[Variant, ...] = (
     ("dots_rr default", "dots_rr", "default", ()),
     ("dots_rr fresh .75", "dots_rr", "default", ("replay.fresh_fraction=0.75",)),
     ("dots_rr fresh 1", "dots_rr", "default", ("replay.fresh_fraction=1.0",)),
+    ("dots_rr fresh 1.5", "dots_rr", "default", ("replay.fresh_fraction=1.5",)),
     ("dapo", "dapo", "default", ()),
     ("rr", "rr", "default", ()),
     ("dots_rr paper", "dots_rr", "paper", ()),
     ("dots_rr released", "dots_rr", "released", ()),
     ("thompson", "thompson", "default", ()),
 )
-CORE = HEADLINE[:6]
+CORE = HEADLINE[:7]
 
 ABLATIONS: dict[str, tuple[object, ...]] = {
     "replay.fill": ("none",),

@@ -106,10 +106,11 @@ class StepLoop:
         self.totals.trained_groups += len(trained)
         self.totals.trained_informative += sum(group.informative for group in trained)
         self.totals.trained_tokens += self.world.train(batch.fresh, batch.replayed)
+        evicted = []
         if self.method.dots.replay.enable:
-            self.replay.admit([*self._kept, *batch.fresh])
-            self.replay.expire(version + 1)
-        self.world.forget({group.uid for group in (*groups, *trained, *self._kept)} - {group.uid for group in self.replay})
+            evicted = self.replay.admit([*self._kept, *batch.fresh, *batch.surplus]) + self.replay.expire(version + 1)
+        done = {group.uid for group in (*groups, *trained, *self._kept, *evicted)}
+        self.world.forget(done - {group.uid for group in self.replay})
 
     # ------------------------------------------------------------------------------------------------- selection
 

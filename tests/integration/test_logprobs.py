@@ -89,7 +89,7 @@ def test_what_verls_filter_throws_away_was_generated_and_did_not_fail():
     from verl_dots.integration.stepstate import StepState, batch_metrics
 
     fresh = [group("a", 8, 1), group("b", 8, 1)]
-    now = StepState(fresh=fresh, batch=Batch(fresh, [], [], 0), generated_tokens=100)
+    now = StepState(fresh=fresh, batch=Batch(fresh, []), generated_tokens=100)
     now.submissions = {uid: Submission("q", "explored", place) for place, uid in enumerate("abcde")}
     now.discarded(2, 60)  # c and d; e failed
     metrics = batch_metrics(now, 0)

@@ -189,6 +189,27 @@ def test_overlapping_reference_rollouts_serve_the_next_refresh(overlap_run):
     assert [line["dots/labels"] for line in steps if "dots/labels" in line] == [0, 8, 8]
 
 
+def test_surplus_groups_wait_in_the_replay_with_the_log_probs_of_their_writer(overlap_run):
+    """Twice as many groups generated as the batch has places: informative ones without a place are trained on later."""
+    in_a_batch, generated, waited = set(), set(), 0
+    for line in overlap_run.steps():
+        record = overlap_run.probe(line["step"])
+        rewards = rewards_by_group(record)
+        assert line["dots/fresh_groups"] == 2 * BATCH and len(rewards) == BATCH
+        assert all(is_mixed(group) for group in rewards.values())
+        assert line["replay/surplus"] == max(0, round(2 * BATCH * line["dots/informative_share"]) - BATCH)
+        generated |= set(record["questions"])
+        for i, key in enumerate(record["keys"]):
+            uid = key.split("_")[0]
+            if key in record["replayed"] and uid not in in_a_batch:
+                waited += 1
+                written, engine = (record["rows"][name][i] for name in ("behaviour_log_probs", "rollout_log_probs"))
+                np.testing.assert_allclose(written, engine, atol=1e-4)
+        in_a_batch |= set(rewards)
+    assert in_a_batch <= generated
+    assert sum(line["replay/surplus"] for line in overlap_run.steps()) > 0 and waited > 0
+
+
 def test_age_limit_and_capacity_hold(overlap_run):
     for line in overlap_run.steps():
         assert line["replay/size"] <= 20

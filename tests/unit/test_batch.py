@@ -22,18 +22,21 @@ def replay_of(size: int) -> RolloutReplay:
     return replay
 
 
-@pytest.mark.parametrize(("fraction", "expected"), [(0.5, 8), (0.25, 4), (1.0, 16), (0.01, 1), (0.53, 8), (0.54, 9)])
+FRACTIONS = [(0.5, 8), (0.25, 4), (1.0, 16), (0.01, 1), (0.53, 8), (0.54, 9), (2.0, 32)]
+
+
+@pytest.mark.parametrize(("fraction", "expected"), FRACTIONS)
 def test_fresh_groups_are_the_rounded_fraction_and_at_least_one(fraction, expected):
     assert nominal_fresh(16, ReplayConfig(fresh_fraction=fraction)) == expected
 
 
 def test_without_replay_everything_is_generated():
-    assert plan_step(16, ReplayConfig(enable=False), step=9, eligible=99) == Plan(16, 0)
+    assert plan_step(16, ReplayConfig(enable=False), step=9, eligible=99) == Plan(16, fresh=16, replayed=0)
 
 
 def test_what_the_replay_cannot_give_is_generated():
-    assert plan_step(16, ReplayConfig(), step=3, eligible=5) == Plan(fresh=11, replayed=5)
-    assert plan_step(16, ReplayConfig(), step=3, eligible=50) == Plan(fresh=8, replayed=8)
+    assert plan_step(16, ReplayConfig(), step=3, eligible=5) == Plan(16, fresh=11, replayed=5)
+    assert plan_step(16, ReplayConfig(), step=3, eligible=50) == Plan(16, fresh=8, replayed=8)
 
 
 def test_warmup_steps_are_generated_in_full():
@@ -41,21 +44,28 @@ def test_warmup_steps_are_generated_in_full():
     assert [plan_step(16, config, step, 99).replayed for step in (1, 2, 3)] == [0, 0, 8]
 
 
+@pytest.mark.parametrize("step", [1, 3])
+def test_above_one_more_is_generated_than_there_are_places(step):
+    config = ReplayConfig(fresh_fraction=1.5, warmup_steps=2)
+    assert plan_step(16, config, step, eligible=50) == Plan(16, fresh=24, replayed=0)
+
+
 def test_failed_groups_yield_before_uninformative_ones():
     fresh = [group("ok"), group("equal", EQUAL), group("partial", MIXED, complete=False)]
-    batch = assemble(Plan(3, 0), fresh, replay_of(1), ReplayConfig(), policy_version=1)
+    batch = assemble(Plan(3, 3, 0), fresh, replay_of(1), ReplayConfig(), policy_version=1)
     assert [g.uid for g in batch.displaced] == ["partial"]
     assert batch.filled == 1
 
 
 def test_a_group_that_vanished_is_replaced_first():
-    batch = assemble(Plan(3, 0), [group("ok"), group("equal", EQUAL)], replay_of(1), ReplayConfig(), policy_version=1)
+    batch = assemble(Plan(3, 3, 0), [group("ok"), group("equal", EQUAL)], replay_of(1), ReplayConfig(), policy_version=1)
     assert [g.uid for g in batch.fresh] == ["ok", "equal"]
     assert len(batch.replayed) == 1 and not batch.displaced
 
 
 def test_fill_none_keeps_uninformative_groups():
-    batch = assemble(Plan(2, 1), [group("a", EQUAL), group("b")], replay_of(9), ReplayConfig(fill="none"), policy_version=1)
+    fresh = [group("a", EQUAL), group("b")]
+    batch = assemble(Plan(3, 2, 1), fresh, replay_of(9), ReplayConfig(fill="none"), policy_version=1)
     assert [g.uid for g in batch.fresh] == ["a", "b"]
     assert len(batch.replayed) == 1
 
@@ -64,28 +74,44 @@ def test_fill_none_keeps_uninformative_groups():
     kinds=st.lists(st.sampled_from(["mixed", "equal", "partial", "lost"]), min_size=1, max_size=12),
     held=st.integers(0, 12),
     planned=st.integers(0, 6),
+    beyond=st.integers(0, 6),
     fill=st.sampled_from(["informative", "none"]),
 )
-def test_batch_is_as_full_as_the_replay_allows_and_never_repeats_a_group(kinds, held, planned, fill):
+def test_batch_is_as_full_as_the_replay_allows_and_never_repeats_a_group(
+    kinds, held, planned, beyond, fill
+):
     replay = replay_of(held)
-    plan = Plan(len(kinds), min(planned, held))
+    replayed = min(planned, held)
+    beyond = 0 if replayed else min(beyond, len(kinds) - 1)  # more is generated, or something replayed
+    plan = Plan(len(kinds) + replayed - beyond, len(kinds), replayed)
     made = {"mixed": (MIXED, True), "equal": (EQUAL, True), "partial": (MIXED, False)}
     fresh = [group(f"new{i}", *made[kind]) for i, kind in enumerate(kinds) if kind != "lost"]
     batch = assemble(plan, fresh, replay, ReplayConfig(fill=fill), policy_version=1)
 
     together = [*batch.fresh, *batch.replayed]
     assert len({g.uid for g in together}) == len(together)
-    assert {g.uid for g in batch.fresh} | {g.uid for g in batch.displaced} == {g.uid for g in fresh}
-    assert all(not g.informative for g in batch.displaced)
-    lost = kinds.count("lost")
+    apart = [g.uid for part in (batch.fresh, batch.displaced, batch.surplus) for g in part]
+    assert sorted(apart) == sorted(g.uid for g in fresh)
+    assert not any(g.informative for g in batch.displaced) and all(g.informative for g in batch.surplus)
+    if batch.surplus:  # only where every place is taken by an informative fresh group; the first ones generated have them
+        assert batch.fresh == [g for g in fresh if g.informative][: plan.places] and not batch.replayed
+    lost = max(0, kinds.count("lost") - beyond)
     short = max(0, lost - (held - plan.replayed))
-    assert len(together) == plan.fresh + plan.replayed - short
+    assert len(together) == plan.places - short
     assert len(replay) == held  # drawn groups stay
+
+
+def test_surplus_is_what_is_informative_beyond_the_places_and_the_rest_is_filled():
+    fresh = [group("a", EQUAL), group("b"), group("c"), group("d", EQUAL), group("e"), group("f", complete=False)]
+    few, many = (assemble(Plan(n, 6, 0), fresh, replay_of(9), ReplayConfig(), policy_version=1) for n in (2, 4))
+    parts = (few.fresh, few.surplus, few.displaced)
+    assert [[g.uid for g in part] for part in parts] == [["b", "c"], ["e"], ["f", "a", "d"]]
+    assert ([g.uid for g in many.fresh], many.surplus, many.filled) == (["b", "c", "e"], [], 1)
 
 
 def test_every_mini_batch_has_its_share_of_replayed_groups():
     """verl cuts mini-batches from consecutive rows."""
-    batch = assemble(Plan(8, 8), [group(f"new{i}") for i in range(8)], replay_of(20), ReplayConfig(), policy_version=1)
+    batch = assemble(Plan(16, 8, 8), [group(f"new{i}") for i in range(8)], replay_of(20), ReplayConfig(), policy_version=1)
     order = batch.groups
     assert sorted(g.uid for g in order) == sorted(g.uid for g in (*batch.fresh, *batch.replayed))
     for part in (batch.fresh, batch.replayed):
@@ -96,7 +122,7 @@ def test_every_mini_batch_has_its_share_of_replayed_groups():
 
 @given(fresh=st.integers(0, 20), replayed=st.integers(0, 20))
 def test_replayed_groups_are_spread_evenly_and_a_fresh_one_leads(fresh, replayed):
-    batch = Batch([group(f"new{i}") for i in range(fresh)], [group(f"old{i}") for i in range(replayed)], [], 0)
+    batch = Batch([group(f"new{i}") for i in range(fresh)], [group(f"old{i}") for i in range(replayed)])
     order = batch.groups
     assert len(order) == fresh + replayed
     assert not fresh or order[0] in batch.fresh

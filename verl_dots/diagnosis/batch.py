@@ -126,8 +126,10 @@ def check_shares(shape: BatchShape, dots: DotsConfig) -> list[Finding]:
     if not replay.enable:
         return [ok("replay", f"off: all {shape.questions} groups of a step are generated")]
     fresh = nominal_fresh(shape.questions, replay)
-    replayed = shape.questions - fresh
+    replayed = max(0, shape.questions - fresh)
     line = f"{fresh} groups generated and {replayed} replayed per step, when the replay (of {replay.capacity}) has them"
+    if fresh > shape.questions:
+        line = f"{fresh} groups generated for {shape.questions} places; informative ones left over enter the replay"
     findings = [ok("replay", line)]
     if replayed == 0 and replay.fill == "none":
         findings.append(

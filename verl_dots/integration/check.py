@@ -13,6 +13,7 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from verl_dots.batch import nominal_fresh
 from verl_dots.config import DotsConfig
 from verl_dots.embeddings import EmbeddingTable
 from verl_dots.integration import compat
@@ -188,7 +189,8 @@ def storage_limit(config: DictConfig) -> int | None:
 def groups_of_a_step(config: DictConfig, dots: DotsConfig) -> int:
     """Groups for which the store needs room beside those of the replay: a batch twice over, since groups differ in size."""
     rolled_out = dots.selection.enable and dots.reference.mode != "window"  # a window is labels, no rows
-    return 2 * int(config.data.train_batch_size) + (dots.reference.size if rolled_out else 0)
+    size = int(config.data.train_batch_size)
+    return 2 * max(size, nominal_fresh(size, dots.replay)) + (dots.reference.size if rolled_out else 0)
 
 
 def _check_storage(config: DictConfig, dots: DotsConfig) -> None:

@@ -60,8 +60,8 @@ class BehaviourLogProbs:
         return batch
 
     def _remember_behaviour(self, batch: Rows, fresh: list[str]) -> None:
-        """Store the log-probs of the policy that wrote the rows: fresh ones, and kept reference groups of this step."""
-        kept = self.now.kept_reference_keys
+        """Store the log-probs of the policy that wrote the rows: fresh ones, and what enters the replay untrained."""
+        kept = self.now.untrained_keys
         if kept:
             part = store.lookup(kept, batch.extra_info)
             self._on_part(part, lambda part: super(BehaviourLogProbs, self)._compute_old_log_prob(part, {}))
@@ -72,7 +72,7 @@ class BehaviourLogProbs:
         """verl PPOTrainer._compute_ref_log_prob on fresh rows: that policy never changes, replayed rows have theirs."""
         replayed = self.now.replayed_keys
         fresh = [key for key in batch.keys if key not in replayed]
-        part = store.lookup(fresh + self.now.kept_reference_keys, batch.extra_info)
+        part = store.lookup(fresh + self.now.untrained_keys, batch.extra_info)
         compute = super()._compute_ref_log_prob
         self._on_part(part, lambda part: compute(part, metrics), reference=not self.ref_in_actor)
         return batch

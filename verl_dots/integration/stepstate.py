@@ -73,9 +73,14 @@ class StepState:
         return sum(len(group.keys) for group in groups) / rollouts if rollouts else 1.0
 
     @property
-    def kept_reference_keys(self) -> list[str]:
-        """Store keys of the reference groups that enter the replay; they are in no batch of this step."""
-        return [key for group in self.kept_reference for key in group.keys]
+    def untrained(self) -> list[Group]:
+        """Informative groups of this step that enter the replay without having been in its batch."""
+        return [*self.kept_reference, *self.batch.surplus]
+
+    @property
+    def untrained_keys(self) -> list[str]:
+        """Store keys of `untrained`."""
+        return [key for group in self.untrained for key in group.keys]
 
     @property
     def replayed_keys(self) -> set[str]:
@@ -99,6 +104,7 @@ def batch_metrics(now: StepState, policy_version: int) -> dict[str, float]:
         "dots/trained_informative_share": _share(group.informative for group in trained),
         "replay/drawn": len(replayed),
         "replay/filled": now.batch.filled,
+        "replay/surplus": len(now.batch.surplus),
     }
     if rewards:
         metrics["dots/fresh_score_mean"] = float(np.mean(rewards))

@@ -230,12 +230,12 @@ class DotsTrainer(BehaviourLogProbs, PPOTrainerSync):
         batch = super().step(metrics, timing_raw)
         if self.dots.replay.enable:
             replay, version = self.rollout_replay, self.policy_version + 1
-            by_capacity = replay.admit([*self.now.kept_reference, *self.now.batch.fresh])
+            by_capacity = replay.admit([*self.now.kept_reference, *self.now.batch.fresh, *self.now.batch.surplus])
             by_age = replay.expire(version)
             by_capacity += self._make_room()
             in_batch = set(batch.keys)  # `fit` clears those
             gone = {key for group in (*by_age, *by_capacity) for key in group.keys} - in_batch
-            unkept = {key for group in self.now.kept_reference if group.uid not in replay for key in group.keys}
+            unkept = {key for group in self.now.untrained if group.uid not in replay for key in group.keys}
             store.clear(gone | unkept)
             metrics.update(
                 {

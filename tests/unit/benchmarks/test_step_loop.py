@@ -50,6 +50,13 @@ def test_filter_trains_on_informative_groups_only():
     assert totals.groups > totals.fresh_informative >= 160
 
 
+def test_more_is_generated_than_the_batch_holds_and_the_rest_waits_in_the_replay():
+    loop = run("dots_rr", "replay.fresh_fraction=2", steps=20)
+    assert loop.totals.groups == 20 * 32 and loop.totals.trained_groups == 20 * 16
+    assert loop.totals.trained_informative == 20 * 16 < loop.totals.fresh_informative
+    assert set(loop.world._place) == {group.uid for group in loop.replay}
+
+
 @pytest.mark.parametrize(("mode", "first_labels"), [("fresh", 1), ("overlap", 3)])
 def test_reference_groups_are_generated_beside_the_batch_and_reused(mode, first_labels):
     loop = run("dots_rr", f"reference.mode={mode}", "reference.size=32", "replay.fresh_fraction=1.0", steps=4, probe=(1, 3))
