@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from verl_dots.files import atomic_path
 from verl_dots.reporting.style import BASELINE_COLOUR, COLOURS, DASHES, drawing
 
-DRAWN = ("grpo", "dots", "dots_rr default", "dots_rr fresh .75", "dots_rr fresh 1", "dapo")
+DRAWN = ("grpo", "dots", "dots_rr default", "dots_rr fresh .75", "dots_rr fresh 1", "dots_rr fresh 1.5", "dapo")
 """Rows of the tables that are drawn, the others would hide them."""
 PANEL = (3.4, 3.0)
 """Inches."""
@@ -30,8 +30,8 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
         figure = Figure(figsize=(PANEL[0] * len(panels), PANEL[1]))
         axes = figure.subplots(1, len(panels), squeeze=False)
         for axis, ((task, batch), curves) in zip(axes[0], sorted(panels.items()), strict=True):
-            for place, label in enumerate(label for label in DRAWN if label in curves):
-                _line(axis, curves[label], label, BASELINE_COLOUR if label == "grpo" else COLOURS[place - 1], DASHES[place])
+            for label in filter(curves.__contains__, DRAWN):
+                _line(axis, curves[label], label)
             if "grpo" in curves:
                 axis.set_xlim(0, 1.1 * max(curve["groups"][-1] for curve in curves["grpo"]))
             axis.set(title=f"{task}, batch {batch}", xlabel="groups generated")
@@ -41,7 +41,9 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
             figure.savefig(temporary, dpi=110, format="png")
 
 
-def _line(axis, curves: Sequence[dict], label: str, colour: str, dash) -> None:
+def _line(axis, curves: Sequence[dict], label: str) -> None:
+    place = DRAWN.index(label)  # GRPO is the first
+    colour, dash = (COLOURS[place - 1], DASHES[place - 1]) if place else (BASELINE_COLOUR, ":")
     groups, accuracy = (np.array([curve[name] for curve in curves]) for name in ("groups", "accuracy"))
     mean = groups.mean(0)
     axis.plot(mean, accuracy.mean(0), label=f"{label} ({len(curves)} seeds)", color=colour, linestyle=dash)

@@ -8,6 +8,7 @@ from verl_dots.config import PredictorConfig
 from verl_dots.diagnosis.finding import Finding, fail, ok, warn
 from verl_dots.difficulty.build import build_predictor
 from verl_dots.embeddings import EmbeddingTable
+from verl_dots.files import one_line
 from verl_dots.questions import DistinctQuestions, Questions
 
 _PROBED = 256
@@ -48,7 +49,7 @@ def check_predictor(config: PredictorConfig, pool: DistinctQuestions) -> list[Fi
         answers = pool.answers and pool.answers[:_PROBED]
         _, name = build_predictor(config, DistinctQuestions(pool.ids[:_PROBED], pool.texts[:_PROBED], answers))
     except (ValueError, OSError) as error:
-        message = " ".join(str(error).split())
+        message = one_line(error)
         head, separator, remedy = message.rpartition(": ")
         fallback = "make it anew, or set dots.predictor.embeddings=null and checkpoint=null"
         return [fail(topic, head if separator else message, remedy if separator else fallback)]

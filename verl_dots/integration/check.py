@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from verl_dots.batch import nominal_fresh
 from verl_dots.config import DotsConfig
 from verl_dots.embeddings import EmbeddingTable
+from verl_dots.files import one_line
 from verl_dots.integration import compat
 
 TRAINER_MODE = "dots"
@@ -304,7 +305,7 @@ class ConfigCheck(Callback):
         try:
             dots = check(config)
         except (ValueError, RuntimeError, OSError) as error:
-            print(f"verl-dots: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+            print(f"verl-dots: {one_line(error)}", file=sys.stderr, flush=True)
             raise SystemExit(2) from None
         for doubt in doubts(config, dots):
             print(f"verl-dots: warning: {doubt}", file=sys.stderr, flush=True)

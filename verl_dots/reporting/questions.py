@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from verl_dots.files import one_line
 from verl_dots.types import question_id_of_row, question_text
 
 SOURCES = ("selected", "explored", "reference")
@@ -61,7 +62,7 @@ def read_question_log(folder: Path) -> QuestionTable | None:
         try:
             part = pq.read_table(path, columns=_COLUMNS)
         except (pa.ArrowException, OSError, KeyError) as error:
-            raise ValueError(f"{path} is not a part of a question log: {' '.join(str(error).split())}") from None
+            raise ValueError(f"{path} is not a part of a question log: {one_line(error)}") from None
         for name, values in _part_columns(part, number).items():
             columns[name].append(values)
     if not columns["step"]:
@@ -190,5 +191,5 @@ def question_texts(path: Path, wanted: set[str]) -> dict[str, str]:
                 if identity in wanted:
                     texts[identity] = question_text(row.get("extra_info"), row["prompt"])
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is not a readable parquet file: {' '.join(str(error).split())}") from None
+        raise ValueError(f"{path} is not a readable parquet file: {one_line(error)}") from None
     return texts

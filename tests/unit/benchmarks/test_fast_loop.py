@@ -5,6 +5,7 @@ import fast_loop
 import pytest
 from fast_studies import STUDIES, Run, ablations, headline
 from fast_tables import compare, read_runs, setting, show, time, to_target
+from matplotlib import image
 from methods import Method
 
 
@@ -38,6 +39,19 @@ def test_table_shows_one_part_for_each_setting():
     text = show([*RUNS, line("grpo", 1, 0.7, 100, task="y")])
     assert "### Pool x, batch 32" in text and "### Pool y, batch 32" in text
     assert "| dots_rr | 1 | 0.800 (0.800 to 0.800) | 0.50 / 0.60 | 0.50 (0.50 to 0.50) | 0.25 (0.25 to 0.25)" in text
+
+
+def test_figure_has_a_panel_for_each_setting(tmp_path, capsys):
+    table, figure = tmp_path / "runs.jsonl", tmp_path / "figure.png"
+    widths = []
+    for runs in (RUNS, [*RUNS, line("grpo", 1, 0.7, 100, task="y")]):
+        table.write_text("".join(json.dumps(run) + "\n" for run in runs))
+        fast_loop.main(["--table", str(table), "--figure", str(figure)])
+        widths.append(image.imread(figure).shape[1])
+    assert "### Pool x, batch 32" in capsys.readouterr().out
+    assert widths[1] == pytest.approx(2 * widths[0], abs=2)
+    with pytest.raises(ValueError, match="name the runs to draw with --table"):
+        fast_loop.main(["--figure", str(figure)])
 
 
 def test_an_unfinished_last_line_is_passed_over(tmp_path):
