@@ -64,14 +64,14 @@ def paper_run(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def overlap_run(tmp_path_factory):
-    """Reference rollouts together with the step's own; twice as many of these as the batch has places; a small replay."""
+    """Reference rollouts together with the step's own; more of these than the batch has places; a small replay."""
     return ended_well(
         quickstart(
             tmp_path_factory.mktemp("overlap"),
             "dots.reference.mode=overlap",
             "dots.reference.size=8",
             "dots.reference.min_size=8",
-            "dots.replay.fresh_fraction=2.0",
+            "dots.replay.fresh_fraction=1.75",
             "dots.replay.capacity=20",
             "dots.replay.max_age=2",
             steps=5,
