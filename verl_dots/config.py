@@ -110,7 +110,7 @@ class ReplayConfig:
     """Groups held, the paper's C; null: 8 x train_batch_size."""
     max_age: int | None = None
     """A group older than this many policy versions is never drawn; null: no limit."""
-    max_share: float = 1.0
+    max_share: float = 0.25
     """Share of the groups held that one step replays at most, in (0, 1]. Bounds how often a group is trained on while the
     replay fills: with few groups in it each of them would be in every batch."""
     max_weight: float | None = 2.0

@@ -75,6 +75,7 @@ def overlap_run(tmp_path_factory):
             "dots.replay.capacity=20",
             "dots.replay.max_age=2",
             steps=5,
+            SAVE_FREQ="5",
         )
     )
 
@@ -86,6 +87,7 @@ def replay_only_run(tmp_path_factory):
         quickstart(
             tmp_path_factory.mktemp("replay"),
             "dots.replay.behaviour=rollout",
+            "dots.replay.max_share=1.0",  # four steps: the replay is in full use from the second one
             "algorithm.rollout_correction.rollout_is=token",
             "algorithm.rollout_correction.rollout_is_threshold=2.0",
             "actor_rollout_ref.rollout.calculate_log_probs=True",

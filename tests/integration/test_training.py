@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from verl_dots.integration.saved import read_rows
 from verl_dots.types import METRICS
 
 pytestmark = pytest.mark.verl
@@ -190,25 +191,23 @@ def test_overlapping_reference_rollouts_serve_the_next_refresh(overlap_run):
 
 
 def test_surplus_groups_wait_in_the_replay_with_the_log_probs_of_their_writer(overlap_run):
-    """28 groups generated for 16 places: informative ones without a place are trained on in a later step that lacks some."""
-    in_a_batch, generated, waited = set(), set(), 0
+    """28 groups are generated for 16 places: informative ones without a place enter the replay, and its checkpoint."""
     for line in overlap_run.steps():
-        record = overlap_run.probe(line["step"])
-        rewards = rewards_by_group(record)
-        assert (line["dots/fresh_groups"], len(rewards)) == (28, BATCH)
+        rewards = rewards_by_group(overlap_run.probe(line["step"]))
         informative = round(28 * line["dots/informative_share"])
+        assert (line["dots/fresh_groups"], len(rewards)) == (28, BATCH)
         assert line["replay/surplus"] == max(0, informative - BATCH)
         assert sum(map(is_mixed, rewards.values())) == min(BATCH, informative + line["replay/drawn"])
-        generated |= set(record["questions"])
-        for i, key in enumerate(record["keys"]):
-            uid = key.split("_")[0]
-            if key in record["replayed"] and uid not in in_a_batch:
-                waited += 1
-                written, engine = (record["rows"][name][i] for name in ("behaviour_log_probs", "rollout_log_probs"))
-                np.testing.assert_allclose(written, engine, atol=1e-4)
-        in_a_batch |= set(rewards)
-    assert in_a_batch <= generated
-    assert sum(line["replay/surplus"] for line in overlap_run.steps()) > 0 and waited > 0
+    trained = {key.split("_")[0] for key in overlap_run.probe(5)["keys"]}
+    held = [group for group in overlap_run.state(5)["replay"]["groups"] if group["policy_version"] == 4]
+    waiting = {group["uid"] for group in held if group["source"] != "reference"} - trained
+    assert len(waiting) == overlap_run.steps()[-1]["replay/surplus"] > 0
+    (path,) = (overlap_run.checkpoints / "global_step_5" / "dots").glob("rows-*.safetensors")
+    keys, fields = read_rows(path)
+    rows = [row for row, key in enumerate(keys) if key.split("_")[0] in waiting]
+    assert len(rows) == len(waiting) * ROLLOUTS
+    for row in rows:
+        np.testing.assert_allclose(fields["behaviour_log_probs"][row], fields["rollout_log_probs"][row], atol=1e-4)
 
 
 def test_age_limit_and_capacity_hold(overlap_run):

@@ -75,7 +75,7 @@ class TestDefaults:
                 "fresh_fraction": 0.5,
                 "capacity": None,
                 "max_age": None,
-                "max_share": 1.0,
+                "max_share": 0.25,
                 "max_weight": 2.0,
                 "behaviour": "trainer",
                 "draw": "uniform",
