@@ -143,7 +143,7 @@ def check_shares(shape: BatchShape, dots: DotsConfig) -> list[Finding]:
         findings.append(
             warn(
                 "replay",
-                f"dots.replay.capacity={replay.capacity} x max_share={replay.max_share} is below the {replayed} replayed groups",
+                f"dots.replay.capacity={replay.capacity} x max_share={replay.max_share} is below the {replayed} replayed",
                 f"set capacity to {math.ceil(2 * replayed / replay.max_share)} or more",
             )
         )
