@@ -110,9 +110,6 @@ class ReplayConfig:
     """Groups held, the paper's C; null: 8 x train_batch_size."""
     max_age: int | None = None
     """A group older than this many policy versions is never drawn; null: no limit."""
-    max_share: float = 0.25
-    """Share of the groups held that one step replays at most, in (0, 1]. Bounds how often a group is trained on while the
-    replay fills: with few groups in it each of them would be in every batch."""
     max_weight: float | None = 2.0
     """Per-token weights exp(old - behaviour) are cut to this; null: not cut."""
     behaviour: Literal["trainer", "rollout"] = "trainer"
@@ -132,7 +129,6 @@ class ReplayConfig:
             self.capacity is None or self.capacity >= 1, "replay.capacity", self.capacity, "null or a whole number >= 1"
         )
         _require(self.max_age is None or self.max_age >= 1, "replay.max_age", self.max_age, "null or a whole number >= 1")
-        _require(0.0 < self.max_share <= 1.0, "replay.max_share", self.max_share, "a share in (0, 1]")
         _require(
             self.max_weight is None or self.max_weight >= 1.0,
             "replay.max_weight",

@@ -44,7 +44,6 @@ class RolloutReplay:
         *,
         capacity: int,
         max_age: int | None = None,
-        max_share: float = 1.0,
         draw: Literal["uniform", "informative"] = "uniform",
         newest_per_question: bool = False,
         reward_range: tuple[float, float] = (0.0, 1.0),
@@ -55,7 +54,6 @@ class RolloutReplay:
         Args:
             capacity: groups held at most, >= 1.
             max_age: a group older than this is never drawn; None: no limit.
-            max_share: share of the eligible groups that one draw may take at most, in (0, 1], rounded down.
             draw: `uniform`, or `informative`: without replacement with probabilities in proportion to
                 `p (1 - p) exp(-age / AGE_SCALE)`, where `p` is the group's success rate.
             newest_per_question: admitting a group evicts the older one of the same question.
@@ -63,10 +61,8 @@ class RolloutReplay:
             seed: of the draws.
         """
         assert capacity >= 1, capacity
-        assert 0 < max_share <= 1, max_share
         assert draw in ("uniform", "informative"), draw
         self._capacity, self._max_age = capacity, math.inf if max_age is None else max_age
-        self._max_share = max_share
         self._draw, self._newest_per_question, self._reward_range = draw, newest_per_question, reward_range
         self._generator = np.random.default_rng([seed, _STREAM])
         self._groups: dict[str, Group] = {}  # by uid, oldest admission first
@@ -79,7 +75,6 @@ class RolloutReplay:
         return cls(
             capacity=replay.capacity,
             max_age=replay.max_age,
-            max_share=replay.max_share,
             draw=replay.draw,
             newest_per_question=replay.newest_per_question,
             reward_range=config.reward_range,
@@ -126,11 +121,11 @@ class RolloutReplay:
     # ------------------------------------------------------------------------------------------------ drawing
 
     def eligible(self, policy_version: int, exclude: Container[str] = ()) -> int:
-        """How many groups `draw` could return: `max_share` of those not older than `max_age`, uid not in `exclude`."""
-        return self._most(self._candidates(policy_version, exclude))
+        """How many groups `draw` could return: not older than `max_age`, uid not in `exclude`."""
+        return len(self._candidates(policy_version, exclude))
 
     def draw(self, size: int, policy_version: int, exclude: Container[str] = ()) -> list[Group]:
-        """Draw `size` different groups, in draw order; `eligible` of them where that is fewer. Drawn groups stay.
+        """Draw `size` different eligible groups, in draw order; all of them where fewer are there. Drawn groups stay.
 
         Raises:
             ValueError: `draw="informative"` met a reward outside `reward_range`.
@@ -140,11 +135,8 @@ class RolloutReplay:
             weights = np.ones(len(candidates))
         else:
             weights = self._informative_weights(candidates, policy_version)
-        chosen = select_questions(weights, min(size, self._most(candidates)), self._generator)
+        chosen = select_questions(weights, min(size, len(candidates)), self._generator)
         return [candidates[index] for index in chosen]
-
-    def _most(self, candidates: list[Group]) -> int:
-        return math.floor(self._max_share * len(candidates) + 1e-9)  # a share of 1/3 of 3 is 1
 
     def _candidates(self, policy_version: int, exclude: Container[str]) -> list[Group]:
         return [

@@ -43,7 +43,6 @@ CORE = HEADLINE[:7]
 ABLATIONS: dict[str, tuple[object, ...]] = {
     "replay.fill": ("none",),
     "replay.fresh_fraction": (0.25, 0.75, 1.0, 1.5),
-    "replay.max_share": (0.125, 1.0),
     "replay.warmup_steps": (8,),
     "replay.capacity": ("2B", "4B", "16B", "32B"),
     "selection.temperature": (1e-3, 1e-2, 0.3),

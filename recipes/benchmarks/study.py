@@ -68,7 +68,6 @@ METHODS: dict[str, tuple[str, str, tuple[str, ...]]] = {  # name: quickstart's M
     "dots": ("dots", "default", ()),
     "rr": ("rr", "default", ()),
     "dots_rr": ("dots_rr", "default", ()),
-    "dots_rr:share1": ("dots_rr", "default", ("dots.replay.max_share=1.0",)),
     "dots_rr:fresh75": ("dots_rr", "default", ("dots.replay.fresh_fraction=0.75",)),
     "dots_rr:fresh1": ("dots_rr", "default", ("dots.replay.fresh_fraction=1.0",)),
     "dots_rr:fresh150": ("dots_rr", "default", ("dots.replay.fresh_fraction=1.5",)),

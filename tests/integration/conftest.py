@@ -87,7 +87,6 @@ def replay_only_run(tmp_path_factory):
         quickstart(
             tmp_path_factory.mktemp("replay"),
             "dots.replay.behaviour=rollout",
-            "dots.replay.max_share=1.0",  # four steps: the replay is in full use from the second one
             "algorithm.rollout_correction.rollout_is=token",
             "algorithm.rollout_correction.rollout_is_threshold=2.0",
             "actor_rollout_ref.rollout.calculate_log_probs=True",

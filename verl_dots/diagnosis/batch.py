@@ -139,12 +139,12 @@ def check_shares(shape: BatchShape, dots: DotsConfig) -> list[Finding]:
                 "lower it, or set dots.replay.enable=False",
             )
         )
-    if replay.capacity * replay.max_share < replayed:
+    if replay.capacity < replayed:
         findings.append(
             warn(
                 "replay",
-                f"dots.replay.capacity={replay.capacity} x max_share={replay.max_share} is below the {replayed} replayed",
-                f"set capacity to {math.ceil(2 * replayed / replay.max_share)} or more",
+                f"dots.replay.capacity={replay.capacity} is below the {replayed} groups a step replays",
+                f"set it to {4 * shape.questions} or more",
             )
         )
     if replay.max_age is not None and replay.max_age * fresh < replayed:

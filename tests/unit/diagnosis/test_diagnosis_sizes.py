@@ -103,7 +103,7 @@ def test_fresh_and_replayed_groups():
     ("replay", "message"),
     [
         ({"fresh_fraction": 1.0, "fill": "none"}, "replays nothing"),
-        ({"capacity": 1000}, "capacity=1000 x max_share=0.25 is below the 256 replayed"),
+        ({"capacity": 100}, "capacity=100 is below the 256 groups a step replays"),
         ({"fresh_fraction": 0.1, "max_age": 4}, "max_age=4 x 51 fresh groups cannot fill 461 replayed places"),
     ],
 )

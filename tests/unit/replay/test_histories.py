@@ -17,13 +17,11 @@ class AgainstAList(RuleBasedStateMachine):
     @initialize(
         capacity=st.integers(1, 8),
         max_age=st.none() | st.integers(1, 4),
-        share=st.sampled_from([1.0, 1 / 3, 0.25]),
         draw=st.sampled_from(["uniform", "informative"]),
         newest=st.booleans(),
     )
-    def start(self, capacity, max_age, share, draw, newest):
-        self.options = {"capacity": capacity, "max_age": max_age, "max_share": share}
-        self.options |= {"draw": draw, "newest_per_question": newest}
+    def start(self, capacity, max_age, draw, newest):
+        self.options = {"capacity": capacity, "max_age": max_age, "draw": draw, "newest_per_question": newest}
         self.replay, self.straight = RolloutReplay(**self.options, seed=5), RolloutReplay(**self.options, seed=5)
         self.model: list[Group] = []
         self.version, self.next_uid = 0, 0
@@ -78,11 +76,10 @@ class AgainstAList(RuleBasedStateMachine):
     def draw(self, size, data):
         exclude = data.draw(st.sets(st.sampled_from(uids(self.model) or ["none"])))
         allowed = [g for g in self.young() if g.uid not in exclude]
-        most = len(allowed) // round(1 / self.options["max_share"])
-        assert self.replay.eligible(self.version, exclude) == most
+        assert self.replay.eligible(self.version, exclude) == len(allowed)
         drawn = self.replay.draw(size, self.version, exclude)
         assert drawn == self.straight.draw(size, self.version, exclude)
-        assert len(drawn) == min(size, most) == len(set(uids(drawn)))
+        assert len(drawn) == min(size, len(allowed)) == len(set(uids(drawn)))
         assert all(g in allowed for g in drawn)
 
     @rule()

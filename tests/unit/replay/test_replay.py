@@ -114,12 +114,6 @@ class TestDraw:
         assert replay.draw(0, 1) == []
         assert len(replay) == 4
 
-    def test_at_most_a_share_of_those_young_enough(self):
-        replay = make(capacity=9, max_age=2, max_share=1 / 3)
-        replay.admit([group("old"), *(group(u, version=4) for u in "abcdef")])
-        assert replay.eligible(5) == len(replay.draw(9, 5)) == 2
-        assert len(replay.draw(1, 5)) == 1
-
     def test_an_empty_replay(self):
         for draw in ("uniform", "informative"):
             assert make(draw=draw).draw(3, 0) == []
@@ -163,9 +157,9 @@ class TestDraw:
 
 class TestState:
     def test_from_config(self):
-        block = {"seed": 3, "reward_range": [-1, 1], "replay": {"max_age": 5, "max_share": 0.5, "draw": "informative"}}
+        block = {"seed": 3, "reward_range": [-1, 1], "replay": {"max_age": 5, "draw": "informative"}}
         replay = RolloutReplay.from_config(DotsConfig.from_mapping(block).resolve(train_batch_size=2))
-        twin = RolloutReplay(capacity=16, max_age=5, max_share=0.5, draw="informative", reward_range=(-1.0, 1.0), seed=3)
+        twin = RolloutReplay(capacity=16, max_age=5, draw="informative", reward_range=(-1.0, 1.0), seed=3)
         many = [group(str(i), version=i, rewards=(-1.0, i / 20)) for i in range(20)]
         assert replay.admit(many) == twin.admit(many) != []
         assert replay.draw(9, 20) == twin.draw(9, 20) != []
