@@ -4,8 +4,9 @@ After generation nothing more can be generated, so every place that a fresh grou
 wastes (its rewards are all equal, so its advantages are zero) is offered to the replay. Only whole groups move: advantages
 are computed within a group and hold wherever it stands.
 
-With `fresh_fraction` above 1 more groups are generated than a batch has places. Those that teach nothing leave first;
-informative ones without a place enter the replay untrained, where verl's group filter (DAPO) would throw them away.
+With `fresh_fraction` above 1 more groups are generated than a batch has places. Those that teach nothing leave first,
+whatever `fill` says; informative ones without a place enter the replay untrained, where verl's group filter (DAPO) would
+throw them away.
 """
 
 from __future__ import annotations

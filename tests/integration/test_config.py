@@ -156,6 +156,20 @@ def test_a_kl_penalty_in_the_reward_is_one_warning_line_where_there_is_a_replay(
     assert not replay or "warning: algorithm.use_kl_in_reward=True" in lines[0] and "use_kl_loss=True instead" in lines[0]
 
 
+@pytest.mark.parametrize(("fraction", "said"), [(1.0, 0), (1.5, 1)])
+def test_verls_filter_beside_a_surplus_of_ours_is_one_warning_line(fraction, said, capsys):
+    from verl_dots.integration.check import ConfigCheck
+
+    config = copy.deepcopy(overlay_on_verl())
+    options = ["algorithm.filter_groups.enable=true", "algorithm.filter_groups.metric=reward"]
+    options += ["dots.selection.enable=false", f"dots.replay.fresh_fraction={fraction}"]
+    config.merge_with(OmegaConf.from_dotlist(options))
+    ConfigCheck().on_job_start(config)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == said
+    assert not said or "verl generates until 1.5 batches are informative; use one of the two" in lines[0]
+
+
 STORE = "transfer_queue.backend.SimpleStorage.total_storage_size"
 
 

@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from verl_dots.batch import nominal_fresh
 from verl_dots.config import DotsConfig
 from verl_dots.diagnosis.batch import BatchShape
 from verl_dots.diagnosis.finding import Finding, fail, ok, warn
@@ -150,12 +151,13 @@ class Stored:
     ) -> Stored:
         """Sizes of a run; without `dots` the replay is empty."""
         replay = reference = 0
+        prompts = shape.questions
         if dots is not None and dots.replay.enable:
             replay = dots.replay.capacity * shape.rollouts
+            prompts = max(prompts, nominal_fresh(prompts, dots.replay))
         if dots is not None and dots.selection.enable and dots.reference.mode != "window":
             reference = dots.reference.size * shape.rollouts
-        prompts = shape.questions
-        return cls(replay, shape.questions * shape.rollouts + reference + prompts, validation, tokens_per_row)
+        return cls(replay, prompts * shape.rollouts + reference + prompts, validation, tokens_per_row)
 
     @property
     def peak(self) -> int:

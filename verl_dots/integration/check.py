@@ -53,13 +53,20 @@ def check(config: DictConfig) -> DotsConfig:
 
 def doubts(config: DictConfig, dots: DotsConfig) -> list[str]:
     """What a checked configuration may do and seldom means to: one line each, with a remedy."""
+    found = []
     if dots.replay.enable and config.algorithm.get("use_kl_in_reward"):
-        return [
+        found.append(
             "algorithm.use_kl_in_reward=True with dots.replay.enable=True: a group counts as informative by its rewards "
             "before the KL penalty, so that some that would teach are left out; use "
             "actor_rollout_ref.actor.use_kl_loss=True instead"
-        ]
-    return []
+        )
+    fraction, filters = dots.replay.fresh_fraction, "algorithm.filter_groups.enable"
+    if dots.replay.enable and fraction > 1 and OmegaConf.select(config, filters, default=False):
+        found.append(
+            f"{filters}=True with dots.replay.fresh_fraction={fraction}: verl generates until {fraction} batches are "
+            "informative; use one of the two"
+        )
+    return found
 
 
 def parse(config: DictConfig) -> DotsConfig:

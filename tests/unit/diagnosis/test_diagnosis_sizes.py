@@ -194,6 +194,7 @@ def test_rows_of_a_run():
     assert stored.peak == 4096 + 4608
     fresh = Stored.of(PAPER, dots(reference={"mode": "fresh", "size": 256}), 4096, None)
     assert fresh.step == stored.step + 256 * 8
+    assert Stored.of(PAPER, dots(replay={"fresh_fraction": 1.5}), 4096, None).step == 768 * 8 + 768
     validated = dataclasses.replace(stored, validation=16_000)
     assert validated.peak == 4096 + 4608 + 16_000  # replay and step stay while verl validates
     assert Stored.of(PAPER, None, 4096, None).replay == 0
