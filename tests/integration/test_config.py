@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
@@ -65,6 +66,17 @@ def test_same_keys_in_ones_own_yaml(tmp_path):
     (tmp_path / "mine.yaml").write_text(OWN_YAML.format(verl=verl_config_dir()))
     dots = check(composed(*BASE, config_dir=tmp_path, config_name="mine"))
     assert (dots.selection.target, dots.replay.fresh_fraction) == (0.4, 0.75)
+
+
+def test_yaml_of_the_readme(tmp_path):
+    from verl_dots.integration.check import check
+
+    blocks = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8").split("```yaml\n")[1:]
+    (text,) = [block.split("```")[0] for block in blocks if block.startswith("# mine.yaml")]
+    (tmp_path / "mine.yaml").write_text(text)
+    config = composed(*BASE, "dots.selection.target=0.3", config_dir=tmp_path, config_name="mine")
+    assert (check(config).selection.target, check(config).replay.fresh_fraction) == (0.3, 0.75)
+    assert config.trainer.v1.trainer_mode == "dots"
 
 
 @pytest.mark.parametrize("preset", ["paper", "released"])
