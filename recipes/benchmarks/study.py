@@ -6,9 +6,10 @@
 
 Every run is `recipes/quickstart_cpu.sh` in a folder of its own: FOLDER/<task>/<method>/seed<k>/ with run.json (settings,
 command, commit, machine, versions), train.log, metrics and result.json. Runs are interleaved (seed by seed, then task by
-task), so that the machine's drift hits all methods alike. A killed study continues where it was: finished runs are kept, an
-unfinished one starts anew. Methods are `grpo`, `dapo`, `dots`, `rr`, `dots_rr`, and with a preset or a setting after a colon
-`dots_rr:paper`, `dots_rr:released`, `dots_rr:fresh1` (see METHODS).
+task), so that the machine's drift hits all methods alike. A killed study continues where it was, also on another machine:
+runs that stand in results/study_runs.jsonl are finished, an unfinished one starts anew. Methods are `grpo`, `dapo`, `dots`,
+`rr`, `dots_rr`, and with a preset or a setting after a colon `dots_rr:paper`, `dots_rr:released`, `dots_rr:fresh1` (see
+METHODS).
 
 Accuracy at temperature 1 is computed from the models that a run saved, exactly (see arithmetic_world.py), and not sampled;
 verl's own validation at the end stands beside it as a check. The time for saving and validating is taken out of the steps.
@@ -76,6 +77,9 @@ METHODS: dict[str, tuple[str, str, tuple[str, ...]]] = {  # name: quickstart's M
 }
 
 
+Key = tuple[str, str, int, int, int]
+
+
 @dataclass(frozen=True)
 class Run:
     """One run of the study."""
@@ -85,6 +89,10 @@ class Run:
     seed: int
     steps: int
     batch: int
+
+    @property
+    def key(self) -> Key:
+        return (self.task, self.method, self.seed, self.steps, self.batch)
 
     def folder(self, root: Path) -> Path:
         return root / self.task / self.method.replace(":", "_") / f"seed{self.seed}"
@@ -187,17 +195,32 @@ def plan(
     ]
 
 
+def finished(root: Path, output: Path) -> dict[Key, dict]:
+    """Runs by task, method, seed, steps and batch: those beside `output`, perhaps of another machine, and those of `root`,
+    which are newer."""
+    results = [json.loads(path.read_text()) for path in sorted(root.glob("*/*/seed*/result.json"))]
+    if (listed := runs_file(output)).exists():
+        results = [json.loads(line) for line in listed.read_text().splitlines()] + results
+    runs = {(run["task"], run["method"], run["seed"], run["steps"], run["batch"]): run for run in results}
+    tasks, methods = list(TASKS), list(METHODS)
+    return dict(sorted(runs.items(), key=lambda item: (tasks.index(item[0][0]), methods.index(item[0][1]), item[0][2:])))
+
+
+def runs_file(output: Path) -> Path:
+    """One line for every run, beside the aggregates."""
+    return output.with_name(f"{output.stem}_runs.jsonl")
+
+
 def collect(root: Path, output: Path) -> None:
     """Tables from the finished runs, and one JSON of them."""
-    results = [json.loads(path.read_text()) for path in sorted(root.glob("*/*/seed*/result.json"))]
+    results = list(finished(root, output).values())
     if not results:
-        raise ValueError(f"{root} holds no finished run")
+        raise ValueError(f"{root} holds no finished run, and there is no {runs_file(output)}")
     study = study_tables.aggregate(results)
     output.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(output) as path:
         path.write_text(json.dumps(study, indent=1) + "\n")
-    runs = output.with_name(f"{output.stem}_runs.jsonl")
-    with atomic_path(runs) as path:
+    with atomic_path(runs_file(output)) as path:
         path.write_text("".join(json.dumps(_without_paths(result)) + "\n" for result in results))
     text = study_tables.show(results)
     with atomic_path(output.with_suffix(".md")) as path:
@@ -236,8 +259,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parse(argv)
     root = args.folder.resolve()
     runs = [] if args.collect_only else plan(args.tasks, args.methods, seed_list(args.seeds), args.steps, args.batch)
+    done = finished(root, args.output)
     for number, run in enumerate(runs, 1):
-        if (run.folder(root) / "result.json").exists():
+        if run.key in done:
             continue
         print(f"{number}/{len(runs)} {run.task} {run.method} seed {run.seed}", file=sys.stderr, flush=True)
         do_run(run, root, args.lock)

@@ -20,6 +20,7 @@ def study_result(method, generation, groups, accuracy=(0.4, 0.6), seed=1, steps=
         "task": task,
         "method": method,
         "seed": seed,
+        "steps": steps,
         "batch": 8,
         "curve": {"step": [0, steps], "accuracy": list(accuracy)},
         "per_step": {name: [value] * steps for name, value in constant.items()},

@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from study import METHODS, TASKS, Run, collect, do_run, plan, seed_list
+from study import METHODS, TASKS, Run, collect, do_run, finished, main, plan, runs_file, seed_list
 from study_runs import step_numbers
 from study_tables import accuracy_at, aggregate, show, to_baseline
 
@@ -115,6 +115,28 @@ def test_collecting_writes_the_table_and_the_json(tmp_path, capsys):
     assert json.loads((tmp_path / "results" / "study.json").read_text())["pool_x"]["dots_rr"]["seeds"] == 1
     assert len((tmp_path / "results" / "study_runs.jsonl").read_text().splitlines()) == 4
     assert "### pool_x" in capsys.readouterr().out == (tmp_path / "results" / "study.md").read_text()
+
+
+def test_runs_of_another_machine_are_not_done_again(tmp_path, monkeypatch):
+    """A new machine has the committed results and no folders of runs."""
+    output = tmp_path / "results" / "study.json"
+    output.parent.mkdir()
+    lines = [study_result("grpo", 1.0, 8, seed=101), study_result("grpo", 1.0, 8, seed=101, steps=9)]
+    runs_file(output).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    ran = []
+
+    def pretend(run, root, lock):
+        ran.append(run.method)
+        run.folder(root).mkdir(parents=True)
+        (run.folder(root) / "result.json").write_text(json.dumps(study_result(run.method, 0.5, 4, seed=run.seed)))
+
+    monkeypatch.setattr("study.do_run", pretend)
+    sizes = ["--steps", "4", "--batch", "8", "--folder", str(tmp_path / "study"), "--output", str(output)]
+    main(["--tasks", "pool_x", "--methods", "dots", "grpo", "--seeds", "101", *sizes])
+    assert ran == ["dots"]
+    assert [(run["method"], run["steps"]) for run in finished(tmp_path, output).values()] == [
+        ("grpo", 4), ("grpo", 9), ("dots", 4),
+    ]  # fmt: skip
 
 
 def test_a_failed_run_names_its_log(tmp_path, monkeypatch):
