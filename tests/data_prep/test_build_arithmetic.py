@@ -3,15 +3,18 @@
 import json
 from dataclasses import replace
 
+import build_arithmetic
 import numpy as np
 import pandas as pd
 import pytest
 from build_arithmetic import main
+from safetensors.torch import load_file, save_file
 
 from verl_dots.cpu.arithmetic import settings, warm_start
 from verl_dots.embeddings import EmbeddingTable
 from verl_dots.types import question_id
 
+STAGES = dict(settings.STAGES)
 SMALL = ["--train-size", "40", "--val-size", "10", "--width", "16", "--layers", "1", "--heads", "2"]
 
 
@@ -95,11 +98,40 @@ def test_second_run_does_nothing_and_another_pool_reuses_the_model(built):
     ).read_bytes()
 
 
+def test_shipped_weights_are_taken_instead_of_training(built, tmp_path, monkeypatch):
+    folder, runs = built
+    trained = folder / "x" / "model" / "model.safetensors"
+    warm = settings.WarmStart("tens_slip", settings.ModelSize(16, 1, 2))
+    monkeypatch.setattr(build_arithmetic, "SHIPPED", tmp_path)
+    load_file_and_add(trained, 1.0, build_arithmetic.shipped(warm))
+    arguments = ["--cache", str(tmp_path / "cache"), *SMALL]
+    before = len(runs)
+    main(["--output", str(tmp_path / "shipped"), *arguments])
+    weights = load_file(tmp_path / "shipped" / "model" / "model.safetensors")
+    assert len(runs) == before and all((weights[name] == one + 1).all() for name, one in load_file(trained).items())
+    main(["--output", str(tmp_path / "anew"), *arguments, "--train"])
+    assert len(runs) == before + 1
+    assert not json.loads((tmp_path / "shipped" / "manifest.json").read_text())["settings"]["trained_here"]
+    assert json.loads((tmp_path / "anew" / "manifest.json").read_text())["settings"]["trained_here"]
+
+
+def load_file_and_add(source, number, target):
+    save_file({name: weight + number for name, weight in load_file(source).items()}, target)
+
+
+@pytest.mark.parametrize("task", STAGES)
+def test_the_models_of_the_default_size_are_shipped(task, monkeypatch):
+    """Whoever changes what they depend on makes them anew: build with --train, and copy model.safetensors there."""
+    monkeypatch.setitem(settings.STAGES, task, STAGES[task])  # `built` cuts one short
+    assert build_arithmetic.shipped(settings.WarmStart(task)).is_file()
+
+
 def test_an_interrupted_build_is_not_taken_for_a_finished_one(built):
     folder, runs = built
+    before = len(runs)
     (folder / "x" / "val.parquet").unlink()
     main(["--output", str(folder / "x"), "--cache", str(folder / "cache"), *SMALL])
-    assert (folder / "x" / "val.parquet").is_file() and len(runs) == 1
+    assert (folder / "x" / "val.parquet").is_file() and len(runs) == before
 
 
 @pytest.mark.parametrize(
