@@ -91,6 +91,19 @@ def headline(
     ]
 
 
+def warm_starts(seeds: Sequence[int], batch: int = 32, repeats: int = 2) -> list[Run]:
+    """The core where every seed has questions and a warm-started model of its own, outputs/arithmetic_x_<seed> and y_<seed>.
+
+    Trained twice each: against a single run of GRPO a ratio says more about that run than about ours.
+    """
+    return [
+        run
+        for repeat in range(1, repeats + 1)
+        for seed in seeds
+        for run in headline([100 * repeat + seed], batch, (f"x_{seed}", f"y_{seed}"), (CORE,))
+    ]
+
+
 def ablations(seeds: Sequence[int], batch: int = 32, tasks: Sequence[str] = ("x", "y")) -> list[Run]:
     """One key at a time around dots_rr default, key by key."""
     own = (f"batch={batch}",)
@@ -137,6 +150,7 @@ STUDIES: dict[str, Callable[[Sequence[int]], list[Run]]] = {
     "batch16": lambda seeds: headline(seeds, 16),
     "batch64": lambda seeds: headline(seeds, 64, ("x", "y"), (CORE,)),  # a run takes a minute
     "again": lambda seeds: headline(seeds, 32, ("y",), (CORE,)),  # one pool on other seeds: does it repeat?
+    "warm_starts": warm_starts,
     "ablations": ablations,
     "accuracy": accuracy,
 }
