@@ -7,6 +7,7 @@ in the paper's runs on 8 GPUs, and costs what the generated groups cost; the res
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,10 +16,11 @@ from typing import Any
 from summary import crossing, spread
 
 COSTS = ("step", "groups", "tokens", "trained_tokens")
-HEADER = (
-    "| method | seeds | final accuracy | informative fresh / trained | steps to GRPO's | groups to GRPO's "
-    "| generated tokens to GRPO's | time to GRPO's at a generation share of .46 | of .54 | reached |\n" + "|---" * 10 + "|"
-)
+COLUMNS = (
+    "method", "runs", "final accuracy", "points above GRPO's", "informative fresh / trained", "steps to GRPO's",
+    "groups to GRPO's", "generated tokens to GRPO's", "time to GRPO's at a generation share of .46", "of .54", "reached",
+)  # fmt: skip
+HEADER = f"| {' | '.join(COLUMNS)} |\n" + "|---" * len(COLUMNS) + "|"
 SHARES = (0.46, 0.54)
 
 
@@ -29,9 +31,9 @@ def read_runs(path: Path) -> list[dict[str, Any]]:
 
 
 def setting(run: dict[str, Any]) -> tuple[str, str]:
-    """Task and batch size: what runs must share to be compared."""
+    """Pool and batch size: what runs must share to stand in one table. Tasks x_1, x_2, ... are the same pool."""
     batch = [override.partition("=")[2] for override in run["overrides"] if override.startswith("batch=")]
-    return run["task"], batch[0] if batch else "16"
+    return re.sub(r"_\d+$", "", run["task"]), batch[0] if batch else "16"
 
 
 def to_target(run: dict[str, Any], target: float) -> dict[str, float] | None:
@@ -49,33 +51,40 @@ def to_target(run: dict[str, Any], target: float) -> dict[str, float] | None:
 def compare(runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Rows by label for the runs of one setting. Ratios are against GRPO's whole run, whose final accuracy is the target.
 
-    The target is the median of GRPO's final accuracies; a run that never reached it has no ratio, and a median counts it as
-    the worst.
+    The target is the median of GRPO's final accuracies on the same task; a run that never reached it has no ratio, and a
+    median counts it as the worst.
     """
     by_label = defaultdict(list)
+    baselines = defaultdict(list)
     for run in runs:
         by_label[run["label"]].append(run)
-    baseline = by_label.get("grpo", [])
-    target = spread([run["final_accuracy"] for run in baseline])["median"] if baseline else None
-    reference = None if target is None else {
-        name: spread([run["curve"][name][-1] for run in baseline])["median"] for name in COSTS
-    }  # fmt: skip
+        if run["label"] == "grpo":
+            baselines[run["task"]].append(run)
     rows = {}
     for label, group in by_label.items():
-        row = {"seeds": len(group)}
+        row = {"runs": len(group)}
         for name in ("final_accuracy", "informative_share", "trained_informative_share", "groups", "tokens", "cpu_seconds"):
             row[name] = spread([run[name] for run in group])
-        if target is not None:
-            reached = [to_target(run, target) for run in group]
-            row["reached"] = sum(cost is not None for cost in reached)
-            for name in COSTS:
-                ratios = [None if cost is None else cost[name] / reference[name] for cost in reached]
-                row[f"{name}_ratio"] = spread(ratios)
-            for share in SHARES:
-                times = [None if cost is None else time(cost, reference, share) for cost in reached]
-                row[f"time_{share}_ratio"] = spread(times)
+        if all(run["task"] in baselines for run in group):
+            row |= _against([(run, baselines[run["task"]]) for run in group])
         rows[label] = row
     return rows
+
+
+def _against(pairs: Sequence[tuple[dict[str, Any], Sequence[dict[str, Any]]]]) -> dict[str, Any]:
+    """What runs cost beside the runs of GRPO on their own tasks."""
+    ratios, gains = defaultdict(list), []
+    for run, baseline in pairs:
+        target = spread([other["final_accuracy"] for other in baseline])["median"]
+        whole = {name: spread([other["curve"][name][-1] for other in baseline])["median"] for name in COSTS}
+        cost = to_target(run, target)
+        gains.append(100 * (run["final_accuracy"] - target))
+        for name in COSTS:
+            ratios[f"{name}_ratio"].append(None if cost is None else cost[name] / whole[name])
+        for share in SHARES:
+            ratios[f"time_{share}_ratio"].append(None if cost is None else time(cost, whole, share))
+    reached = sum(value is not None for value in ratios["step_ratio"])
+    return {"reached": reached, "gain": spread(gains), **{name: spread(values) for name, values in ratios.items()}}
 
 
 def time(cost: dict[str, float], reference: dict[str, float], share: float) -> float:
@@ -84,7 +93,7 @@ def time(cost: dict[str, float], reference: dict[str, float], share: float) -> f
 
 
 def show(runs: Sequence[dict[str, Any]]) -> str:
-    """Markdown tables, one for each task and batch size."""
+    """Markdown tables, one for each pool and batch size."""
     by_setting = defaultdict(list)
     for run in runs:
         by_setting[setting(run)].append(run)
@@ -97,11 +106,11 @@ def show(runs: Sequence[dict[str, Any]]) -> str:
 
 
 def _line(label: str, row: dict[str, Any]) -> str:
-    cells = [label, row["seeds"], _cell(row["final_accuracy"], ".3f")]
+    cells = [label, row["runs"], _cell(row["final_accuracy"], ".3f"), _cell(row.get("gain"), "+.1f")]
     cells.append(f"{row['informative_share']['median']:.2f} / {row['trained_informative_share']['median']:.2f}")
     for name in ("step", "groups", "tokens", *(f"time_{share}" for share in SHARES)):
         cells.append(_cell(row.get(f"{name}_ratio"), ".2f"))
-    cells.append(f"{row['reached']}/{row['seeds']}" if "reached" in row else "")
+    cells.append(f"{row['reached']}/{row['runs']}" if "reached" in row else "")
     return "| " + " | ".join(map(str, cells)) + " |"
 
 

@@ -106,7 +106,7 @@ def run_variant(label: str, scenario: Scenario, seed: int) -> dict[str, Any]:
     own = [*scenario.overrides, f"steps={scenario.steps}", f"batch={batch}"]
     method = Method.make(name, preset, [*overrides, *own], seed)
     result = simulate(method, SimulatedWorld(scenario.world, seed, method.rollouts, batch))
-    return {"label": label, "seed": seed, "overrides": [f"batch={batch}"], **result}
+    return {"task": "simulated", "label": label, "seed": seed, "overrides": [f"batch={batch}"], **result}
 
 
 def study(seeds: Sequence[int], names: Sequence[str], output: Path) -> None:

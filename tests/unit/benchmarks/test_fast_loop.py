@@ -29,6 +29,15 @@ def test_costs_are_ratios_of_grpos_whole_run_at_its_median_final_accuracy():
     assert to_target(RUNS[0], 0.55) == pytest.approx({"step": 15, "groups": 75, "tokens": 75, "trained_tokens": 75})
 
 
+def test_a_run_is_measured_against_grpo_on_its_own_task_where_a_pool_has_several():
+    runs = [line("grpo", 1, 0.6, 100, "x_1"), line("grpo", 2, 0.7, 200, "x_2")]
+    runs += [line("dots_rr", 1, 0.8, 50, "x_1"), line("dots_rr", 2, 0.69, 100, "x_2")]
+    assert {setting(run) for run in runs} == {("x", "32")} and setting(line("rr", 1, 0.6, 10, "x_carry"))[0] == "x_carry"
+    row = compare(runs)["dots_rr"]
+    assert row["gain"] == pytest.approx({"median": 9.5, "min": -1, "max": 20}) and row["reached"] == 1
+    assert row["groups_ratio"]["min"] == pytest.approx(0.25) and row["groups_ratio"]["max"] is None
+
+
 def test_time_counts_generation_by_its_groups_and_the_rest_by_steps():
     half = {"step": 20.0, "groups": 50.0}
     assert time(half, {"step": 20.0, "groups": 100.0}, share=0.5) == pytest.approx(0.75)
@@ -38,7 +47,8 @@ def test_time_counts_generation_by_its_groups_and_the_rest_by_steps():
 def test_table_shows_one_part_for_each_setting():
     text = show([*RUNS, line("grpo", 1, 0.7, 100, task="y")])
     assert "### Pool x, batch 32" in text and "### Pool y, batch 32" in text
-    assert "| dots_rr | 1 | 0.800 (0.800 to 0.800) | 0.50 / 0.60 | 0.50 (0.50 to 0.50) | 0.25 (0.25 to 0.25)" in text
+    assert "| dots_rr | 1 | 0.800 (0.800 to 0.800) | +20.0 (+20.0 to +20.0) | 0.50 / 0.60 |" in text
+    assert "| 0.50 (0.50 to 0.50) | 0.25 (0.25 to 0.25) |" in text
 
 
 def test_figure_has_a_panel_for_each_setting(tmp_path, capsys):
