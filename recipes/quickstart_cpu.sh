@@ -12,6 +12,7 @@ cd "$(dirname "$0")/.."
 
 METHOD=${METHOD:-dots_rr}
 PRESET=${PRESET:-default} # default, paper or released
+FRESH=${FRESH-0.5}        # share of each batch that is generated; empty: the preset's own, which is all of a batch of 16
 STEPS=${STEPS:-60}
 SEED=${SEED:-1}
 OUT=${OUT:-outputs/quickstart}
@@ -26,6 +27,7 @@ SAVE_FREQ=${SAVE_FREQ:--1}
 RESUME=${RESUME:-disable} # auto: continue from the newest checkpoint in $OUT/checkpoints
 
 OVERLAY=('hydra.searchpath=[pkg://verl_dots.configs]' +dots="$PRESET" dots.seed="$SEED" +trainer.v1.sync.poll_interval=0.05)
+[[ -z $FRESH ]] || OVERLAY+=(dots.replay.fresh_fraction="$FRESH")
 case $METHOD in
 grpo) # verl's own trainer; its 2 s between polls would be most of a step of a small model
     DOTS=(

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+FEWEST_FRESH = 32
+"""Groups that a step generates where the batch has them, unless `replay.fresh_fraction` says otherwise."""
 
 def _require(ok: bool, key: str, value: Any, allowed: str) -> None:
     if not ok:
@@ -103,9 +105,10 @@ class ReplayConfig:
     """Which part of a batch is replayed, and how (paper section 3.3)."""
 
     enable: bool = True
-    fresh_fraction: float = 0.5
+    fresh_fraction: float | None = None
     """Share of the batch that is generated, in (0, 2]; the paper's delta. Above 1 more is generated than the batch has
-    places: uninformative groups give theirs to informative ones, and what is left of these enters the replay."""
+    places: uninformative groups give theirs to informative ones, and what is left of these enters the replay. null: .5, but
+    no fewer than 32 groups a step, below which a run may end under plain GRPO (recipes/benchmarks)."""
     capacity: int | None = None
     """Groups held, the paper's C; null: 8 x train_batch_size."""
     max_age: int | None = None
@@ -124,7 +127,8 @@ class ReplayConfig:
     """Keep only the newest group of each question."""
 
     def __post_init__(self) -> None:
-        _require(0.0 < self.fresh_fraction <= 2.0, "replay.fresh_fraction", self.fresh_fraction, "a share in (0, 2]")
+        fraction = self.fresh_fraction
+        _require(fraction is None or 0.0 < fraction <= 2.0, "replay.fresh_fraction", fraction, "null or a share in (0, 2]")
         _require(
             self.capacity is None or self.capacity >= 1, "replay.capacity", self.capacity, "null or a whole number >= 1"
         )
@@ -186,6 +190,8 @@ class DotsConfig:
             size = max(2, min(most, batches * train_batch_size))
             reference = dataclasses.replace(reference, size=size, min_size=min(reference.min_size, size))
         replay = self.replay
+        if replay.fresh_fraction is None:
+            replay = dataclasses.replace(replay, fresh_fraction=max(0.5, min(1.0, FEWEST_FRESH / train_batch_size)))
         if replay.capacity is None:
             replay = dataclasses.replace(replay, capacity=8 * train_batch_size)
         return dataclasses.replace(self, reference=reference, replay=replay)

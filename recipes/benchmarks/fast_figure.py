@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from verl_dots.files import atomic_path
 from verl_dots.reporting.style import BASELINE_COLOUR, COLOURS, DASHES, drawing
 
-DRAWN = ("grpo", "dots", "dots_rr default", "dots_rr fresh .75", "dots_rr fresh 1", "dots_rr fresh 1.5", "dapo")
+DRAWN = ("grpo", "dots", "dots_rr fresh .5", "dots_rr fresh .75", "dots_rr fresh 1", "dots_rr fresh 1.5", "dapo")
 """Rows of the tables that are drawn, the others would hide them."""
 PANEL = (3.4, 3.0)
 """Inches."""

@@ -25,15 +25,17 @@ class Run:
 
 Variant = tuple[str, str, str, tuple[str, ...]]  # label, method, preset, overrides
 
+# The default of `fresh_fraction` is 1 at batches up to 32 and .5 from 64 on; here the share is in the name.
 HEADLINE: tuple[Variant, ...] = (
     ("grpo", "grpo", "default", ()),
     ("dots", "dots", "default", ()),
-    ("dots_rr default", "dots_rr", "default", ()),
+    ("dots_rr fresh .5", "dots_rr", "default", ("replay.fresh_fraction=0.5",)),
     ("dots_rr fresh .75", "dots_rr", "default", ("replay.fresh_fraction=0.75",)),
     ("dots_rr fresh 1", "dots_rr", "default", ("replay.fresh_fraction=1.0",)),
     ("dots_rr fresh 1.5", "dots_rr", "default", ("replay.fresh_fraction=1.5",)),
     ("dapo", "dapo", "default", ()),
-    ("rr", "rr", "default", ()),
+    ("rr fresh .5", "rr", "default", ("replay.fresh_fraction=0.5",)),
+    ("rr fresh 1", "rr", "default", ("replay.fresh_fraction=1.0",)),
     ("dots_rr paper", "dots_rr", "paper", ()),
     ("dots_rr released", "dots_rr", "released", ()),
     ("thompson", "thompson", "default", ()),
@@ -42,8 +44,7 @@ CORE = HEADLINE[:7]
 
 ABLATIONS: dict[str, tuple[object, ...]] = {
     "replay.fill": ("none",),
-    "replay.fresh_fraction": (0.25, 0.75, 1.0, 1.5),
-    "replay.warmup_steps": (8,),
+    "replay.fresh_fraction": (0.25, 0.5, 0.75, 1.5),
     "replay.capacity": ("2B", "4B", "16B", "32B"),
     "selection.temperature": (1e-3, 1e-2, 0.3),
     "selection.refresh_every": (1, 4),

@@ -77,7 +77,7 @@ class Scenario:
     steps: int = 200
     batch: int = 64
     overrides: tuple[str, ...] = ("selection.refresh_every=4",)
-    labels: tuple[str, ...] = ("grpo", "dots", "dots_rr default", "dots_rr fresh 1", "dapo", "thompson")
+    labels: tuple[str, ...] = ("grpo", "dots", "dots_rr fresh .5", "dots_rr fresh 1", "dapo", "thompson")
 
 
 _BASE = WorldSettings(questions=10_000, rate=0.02)
@@ -94,7 +94,7 @@ SCENARIOS: dict[str, Scenario] = {
         replace(_BASE, questions=1_000_000),
         steps=100,
         overrides=("selection.refresh_every=10",),
-        labels=("grpo", "dots", "dots_rr default", "dapo"),
+        labels=("grpo", "dots", "dots_rr fresh .5", "dapo"),
     ),
 }
 

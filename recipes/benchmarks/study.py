@@ -69,6 +69,7 @@ METHODS: dict[str, tuple[str, str, tuple[str, ...]]] = {  # name: quickstart's M
     "dots": ("dots", "default", ()),
     "rr": ("rr", "default", ()),
     "dots_rr": ("dots_rr", "default", ()),
+    "dots_rr:fresh50": ("dots_rr", "default", ("dots.replay.fresh_fraction=0.5",)),
     "dots_rr:fresh75": ("dots_rr", "default", ("dots.replay.fresh_fraction=0.75",)),
     "dots_rr:fresh1": ("dots_rr", "default", ("dots.replay.fresh_fraction=1.0",)),
     "dots_rr:fresh150": ("dots_rr", "default", ("dots.replay.fresh_fraction=1.5",)),
@@ -104,6 +105,7 @@ class Run:
         environment = {
             "METHOD": method,
             "PRESET": preset,
+            "FRESH": "",  # the preset's own
             "POOL": task.pool,
             "TASK_DIR": str(root / self.task / "task"),
             "BUILD_ARGS": task.build_args,

@@ -97,7 +97,7 @@ LOSS = "actor_rollout_ref.actor.policy_loss.loss_mode"
 SAMPLER = "trainer.v1.sampler.custom_sampler"
 REFUSED = [
     (["dots.replay.fresh_fration=0.5"], "fresh_fration does not exist: did you mean dots.replay.fresh_fraction?"),
-    (["dots.replay.fresh_fraction=0"], "dots.replay.fresh_fraction=0.0 is not allowed: use a share in (0, 2]"),
+    (["dots.replay.fresh_fraction=0"], "dots.replay.fresh_fraction=0.0 is not allowed: use null or a share in (0, 2]"),
     (["dots.replay.fresh_fraction=2.5"], "dots.replay.fresh_fraction=2.5 is not allowed"),
     (["dots.selection.target=-0.1"], "dots.selection.target=-0.1 is not allowed: use a failure rate in [0, 1]"),
     (["dots.selection.temperature=0"], "dots.selection.temperature=0.0 is not allowed"),

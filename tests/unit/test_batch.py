@@ -35,12 +35,13 @@ def test_without_replay_everything_is_generated():
 
 
 def test_what_the_replay_cannot_give_is_generated():
-    assert plan_step(16, ReplayConfig(), step=3, eligible=5) == Plan(16, fresh=11, replayed=5)
-    assert plan_step(16, ReplayConfig(), step=3, eligible=50) == Plan(16, fresh=8, replayed=8)
+    half = ReplayConfig(fresh_fraction=0.5)
+    assert plan_step(16, half, step=3, eligible=5) == Plan(16, fresh=11, replayed=5)
+    assert plan_step(16, half, step=3, eligible=50) == Plan(16, fresh=8, replayed=8)
 
 
 def test_warmup_steps_are_generated_in_full():
-    config = ReplayConfig(warmup_steps=2)
+    config = ReplayConfig(fresh_fraction=0.5, warmup_steps=2)
     assert [plan_step(16, config, step, 99).replayed for step in (1, 2, 3)] == [0, 0, 8]
 
 

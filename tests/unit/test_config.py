@@ -72,7 +72,7 @@ class TestDefaults:
             "predictor": {"embeddings": None, "checkpoint": None},
             "replay": {
                 "enable": True,
-                "fresh_fraction": 0.5,
+                "fresh_fraction": None,
                 "capacity": None,
                 "max_age": None,
                 "max_weight": 2.0,
@@ -108,6 +108,11 @@ class TestDefaults:
         config = parse({"reference": {"mode": mode}}).resolve(train_batch_size=batch)
         assert (config.replay.capacity, config.reference.size, config.reference.min_size) == (capacity, size, min_size)
         assert config.resolve(train_batch_size=999) == config  # what is set stays
+
+    @pytest.mark.parametrize(("batch", "fraction"), [(512, 0.5), (64, 0.5), (48, 2 / 3), (32, 1.0), (16, 1.0)])
+    def test_half_of_a_batch_is_generated_but_no_fewer_than_32_groups(self, batch, fraction):
+        assert parse({}).resolve(train_batch_size=batch).replay.fresh_fraction == pytest.approx(fraction)
+        assert parse({"replay": {"fresh_fraction": 0.25}}).resolve(train_batch_size=batch).replay.fresh_fraction == 0.25
 
     def test_a_whole_number_will_do_for_a_float(self):
         value = parse({"selection": {"target": 1}}).selection.target

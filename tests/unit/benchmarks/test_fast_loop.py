@@ -81,7 +81,7 @@ def test_every_run_of_every_study_is_a_valid_method_and_has_its_own_name(name):
 
 
 def test_headline_interleaves_methods_and_ablations_change_one_key():
-    assert [run.label for run in headline([1])[:3]] == ["grpo", "dots", "dots_rr default"]
+    assert [run.label for run in headline([1])[:3]] == ["grpo", "dots", "dots_rr fresh .5"]
     capacity = [run for run in ablations([1], batch=32) if run.label.startswith("replay.capacity")]
     assert {run.label for run in capacity} == {f"replay.capacity={size}" for size in (64, 128, 512, 1024)}
     assert all(set(run.overrides) == {"batch=32", run.label} for run in capacity)

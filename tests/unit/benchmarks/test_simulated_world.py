@@ -51,7 +51,7 @@ def test_quality_is_the_correlation_of_the_embeddings_with_difficulty(quality):
 
 
 def test_a_run_has_the_form_of_the_fast_loops():
-    method = Method.make("dots_rr", overrides=["batch=8", "steps=12"])
+    method = Method.make("dots_rr", overrides=["batch=8", "steps=12", "replay.fresh_fraction=0.5"])
     result = simulate(method, SimulatedWorld(WorldSettings(questions=300), 1, batch=8))
     assert result["curve"]["step"][-1] == 12 and len(set(map(len, result["curve"].values()))) == 1
     assert result["final_accuracy"] > result["curve"]["accuracy"][0] and result["groups"] < 12 * 8

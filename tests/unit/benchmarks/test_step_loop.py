@@ -35,7 +35,8 @@ def test_grpo_generates_what_it_trains_on_and_goes_through_the_pool_once_an_epoc
 
 
 def test_replay_generates_half_and_fills_with_informative_groups():
-    filled, plain = run("rr", steps=20), run("rr", "replay.fill=none", steps=20)
+    half = "replay.fresh_fraction=0.5"
+    filled, plain = run("rr", half, steps=20), run("rr", half, "replay.fill=none", steps=20)
     for loop in (filled, plain):
         assert loop.totals.trained_groups == 20 * 16
         assert loop.totals.groups < 20 * 16 * 0.62  # full only while the replay is empty
