@@ -130,6 +130,8 @@ def check_shares(shape: BatchShape, dots: DotsConfig) -> list[Finding]:
     line = f"{fresh} groups generated and {replayed} replayed per step, when the replay (of {replay.capacity}) has them"
     if fresh > shape.questions:
         line = f"{fresh} groups generated for {shape.questions} places; informative ones left over enter the replay"
+    elif replayed == 0 and replay.fill == "informative":
+        line = f"all {fresh} groups generated; replayed ones (of {replay.capacity}) take the places of uninformative ones"
     findings = [ok("replay", line)]
     if replayed == 0 and replay.fill == "none":
         findings.append(

@@ -95,6 +95,8 @@ def test_a_batch_that_verl_would_fill_with_padding_is_doubtful():
 
 def test_fresh_and_replayed_groups():
     assert "256 groups generated and 256 replayed per step" in check_shares(PAPER, dots())[0].message
+    small = dataclasses.replace(PAPER, questions=32)
+    assert "all 32 groups generated; replayed" in check_shares(small, dots(replay={"fresh_fraction": 1.0}))[0].message
     (line,) = check_shares(PAPER, dots(replay={"enable": False}))
     assert line.message == "off: all 512 groups of a step are generated"
 
