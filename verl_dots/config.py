@@ -17,6 +17,7 @@ from typing import Any, Literal
 FEWEST_FRESH = 32
 """Groups that a step generates where the batch has them, unless `replay.fresh_fraction` says otherwise."""
 
+
 def _require(ok: bool, key: str, value: Any, allowed: str) -> None:
     if not ok:
         raise ValueError(f"dots.{key}={value!r} is not allowed: use {allowed}")

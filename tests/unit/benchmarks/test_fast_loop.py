@@ -47,8 +47,8 @@ def test_time_counts_generation_by_its_groups_and_the_rest_by_steps():
 def test_table_shows_one_part_for_each_setting():
     text = show([*RUNS, line("grpo", 1, 0.7, 100, task="y")])
     assert "### Pool x, batch 32" in text and "### Pool y, batch 32" in text
-    assert "| dots_rr | 1 | 0.800 (0.800 to 0.800) | +20.0 (+20.0 to +20.0) | 0.50 / 0.60 |" in text
-    assert "| 0.50 (0.50 to 0.50) | 0.25 (0.25 to 0.25) |" in text
+    start = "| dots_rr | 1 | 0.800 (0.800 to 0.800) | +20.0 (+20.0 to +20.0) | 0.50 / 0.60 "
+    assert start + "| 0.50 (0.50 to 0.50) | 0.25 (0.25 to 0.25)" in text
 
 
 def test_figure_has_a_panel_for_each_setting(tmp_path, capsys):
