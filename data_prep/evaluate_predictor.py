@@ -9,8 +9,8 @@ compares its prediction for all others with their pass rates. Without --checkpoi
 training. With several policies in the labels, each is judged and the mean is printed. --shift and --scale (log odds)
 imitate a weaker (+) or stronger (-) policy.
 
-Prints pearson_mean, pearson_std, spearman_mean, calibration_error, precision_at_target (of the --select questions nearest to
-difficulty 0.5, the share whose true success rate is in [0.125, 0.875]) with precision_random beside it,
+Prints pearson_mean, pearson_std, spearman_mean, calibration_error, precision_at_target (of --select questions drawn around
+difficulty --target, the share whose true success rate is in [0.125, 0.875]) with precision_random beside it,
 expected_pearson_mean (what the predictor expects of itself) and seconds_per_10k; --json: as one object.
 """
 
@@ -74,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--rollouts", type=int, default=8, help="rollouts behind a label (default: %(default)s)")
     result.add_argument("--repeats", type=int, default=10, help="reference sets drawn (default: %(default)s)")
     result.add_argument("--select", type=int, default=64, help="questions selected (default: %(default)s)")
+    result.add_argument("--target", type=float, default=TrialSettings.target, help="failure rate (default: %(default)s)")
     result.add_argument("--shift", type=float, default=0.0, help="added to the log odds of failure (default: 0)")
     result.add_argument("--scale", type=float, default=1.0, help="multiplied to the log odds of failure (default: 1)")
     result.add_argument("--seed", type=int, default=1, help="default: %(default)s")
@@ -93,6 +94,8 @@ def check(args: argparse.Namespace) -> None:
     """
     check_at_least(args, 2, "reference_size")
     check_at_least(args, 1, "rollouts", "repeats", "select", "threads")
+    if not 0 <= args.target <= 1:
+        raise ValueError(f"--target {args.target:g}: use a failure rate in [0, 1]")
     if not args.scale > 0:
         raise ValueError(f"--scale {args.scale:g}: must be above 0")
 
@@ -121,7 +124,7 @@ def evaluate_policy(
     truth = rates.failure_rates()[number, asked]
     if args.shift or args.scale != 1:
         truth = shifted(rates.failure_logits()[number, asked], args.shift, args.scale)
-    settings = TrialSettings(args.reference_size, args.rollouts, args.repeats, args.select, seed=args.seed)
+    settings = TrialSettings(args.reference_size, args.rollouts, args.repeats, args.select, args.target, seed=args.seed)
     return {**evaluate(predictor, truth, settings), "questions": float(len(asked))}
 
 

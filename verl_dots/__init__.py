@@ -1,4 +1,4 @@
-"""verl-dots: train on the questions the policy fails about half of the time, and replay what it has just learned from.
+"""verl-dots: train on questions the policy fails a little more often than not, replay what it has just learned from.
 
 Data flow, one line per module:
 

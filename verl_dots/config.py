@@ -28,8 +28,9 @@ class SelectionConfig:
     """Which questions a step generates rollouts for (paper section 3.2)."""
 
     enable: bool = True
-    target: float = 0.5
-    """Difficulty (failure rate) to aim at, in [0, 1]; the paper's alpha."""
+    target: float = 0.6
+    """Difficulty (failure rate) to aim at, in [0, 1]; the paper's alpha, .5 there. A little harder leaves more to learn
+    (recipes/benchmarks)."""
     temperature: float = 0.1
     """Spread around the target, > 0; the paper's tau."""
     refresh_every: int = 2

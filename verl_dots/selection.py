@@ -2,7 +2,8 @@
 
 The rule is `P(q) ~ exp(-|d_q - target| / temperature)`, drawn without replacement (arXiv 2506.05316, section 3.2), where
 difficulty `d` is the failure rate. A group of `G` rollouts teaches in proportion to `p (1 - p) (1 - 1/G)`, largest at .5;
-that holds for advantages `r - mean`, division by the standard deviation makes it nearly flat around .5.
+that holds for advantages `r - mean`, division by the standard deviation makes it nearly flat around .5. Neither counts what
+is left to learn, `1 - p`, which is why the default target is a little above .5.
 
 Drawing without replacement uses the Gumbel top-k trick: the order of `log P + Gumbel noise`, largest first, is
 distributed exactly as one-by-one draws from `P` renormalised over what is left.

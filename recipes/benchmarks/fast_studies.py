@@ -42,6 +42,12 @@ HEADLINE: tuple[Variant, ...] = (
 )
 CORE = HEADLINE[:7]
 
+TARGETS: tuple[Variant, ...] = (
+    ("grpo", "grpo", "default", ()),
+    *((f"target {target}", "dots_rr", "default", (f"selection.target={target}",)) for target in (0.5, 0.6, 0.7)),
+)
+"""The default at other targets."""
+
 ABLATIONS: dict[str, tuple[object, ...]] = {
     "replay.fill": ("none",),
     "replay.fresh_fraction": (0.25, 0.5, 0.75, 1.5),
@@ -53,7 +59,7 @@ ABLATIONS: dict[str, tuple[object, ...]] = {
     "predictor.posterior": ("false",),
     "loss": ("behaviour",),
     "reference.size": (32, 64, 128, 256),
-    "selection.target": (0.3, 0.7),
+    "selection.target": (0.3, 0.5, 0.7),
     "replay.max_age": (5, 10, 20),
     "replay.draw": ("informative",),
     "replay.newest_per_question": ("true",),
@@ -68,7 +74,7 @@ ACCURACY: dict[str, tuple[object, ...]] = {
     "replay.capacity": ("32B",),
     "selection.explore_fraction": (0.5,),
     "selection.temperature": (0.3,),
-    "selection.target": (0.4, 0.6),
+    "selection.target": (0.5, 0.7),
     "predictor.posterior": ("false",),
     "replay.newest_per_question": ("true",),
 }
@@ -92,17 +98,32 @@ def headline(
     ]
 
 
-def warm_starts(seeds: Sequence[int], batch: int = 32, repeats: int = 2) -> list[Run]:
+def warm_starts(seeds: Sequence[int], variants: Sequence[Variant] = CORE, repeats: int = 2) -> list[Run]:
     """The core where every seed has questions and a warm-started model of its own, outputs/arithmetic_x_<seed> and y_<seed>.
 
-    Trained twice each: against a single run of GRPO a ratio says more about that run than about ours.
+    Trained more than once each: against a single run of GRPO a ratio says more about that run than about ours.
     """
     return [
         run
         for repeat in range(1, repeats + 1)
         for seed in seeds
-        for run in headline([100 * repeat + seed], batch, (f"x_{seed}", f"y_{seed}"), (CORE,))
+        for run in headline([100 * repeat + seed], 32, (f"x_{seed}", f"y_{seed}"), (variants,))
     ]
+
+
+def targets(seeds: Sequence[int]) -> list[Run]:
+    """Which failure rate to aim at, at two sizes of the batch."""
+    return [
+        run
+        for seed in seeds
+        for run in (*headline([seed], 32, parts=(TARGETS,)), *headline([seed], 64, ("x", "y"), (TARGETS,)))
+    ]
+
+
+def no_std(seeds: Sequence[int]) -> list[Run]:
+    """The same where advantages are not divided by the group's standard deviation."""
+    variants = [(*variant[:3], (*variant[3], "norm_by_std=false")) for variant in TARGETS]
+    return headline(seeds, 32, ("x", "y"), (variants,))
 
 
 def ablations(seeds: Sequence[int], batch: int = 32, tasks: Sequence[str] = ("x", "y")) -> list[Run]:
@@ -152,6 +173,9 @@ STUDIES: dict[str, Callable[[Sequence[int]], list[Run]]] = {
     "batch64": lambda seeds: headline(seeds, 64, ("x", "y"), (CORE,)),  # a run takes a minute
     "again": lambda seeds: headline(seeds, 32, ("y",), (CORE,)),  # one pool on other seeds: does it repeat?
     "warm_starts": warm_starts,
+    "targets": targets,
+    "targets_warm_starts": lambda seeds: warm_starts(seeds, TARGETS, repeats=3),
+    "no_std": no_std,
     "ablations": ablations,
     "accuracy": accuracy,
 }

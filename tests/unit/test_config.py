@@ -56,7 +56,7 @@ class TestDefaults:
             "reward_range": [0.0, 1.0],
             "selection": {
                 "enable": True,
-                "target": 0.5,
+                "target": 0.6,
                 "temperature": 0.1,
                 "refresh_every": 2,
                 "explore_fraction": 0.125,
