@@ -8,8 +8,8 @@ Every run is `recipes/quickstart_cpu.sh` in a folder of its own: FOLDER/<task>/<
 command, commit, machine, versions), train.log, metrics and result.json. Runs are interleaved (seed by seed, then task by
 task), so that the machine's drift hits all methods alike. A killed study continues where it was, also on another machine:
 runs that stand in results/study_runs.jsonl are finished, an unfinished one starts anew. Methods are `grpo`, `dapo`, `dots`,
-`rr`, `dots_rr`, and with a preset or a setting after a colon `dots_rr:paper`, `dots_rr:released`, `dots_rr:fresh1` (see
-METHODS).
+`rr`, `dots_rr`, and with a preset or a setting after a colon `dots_rr:paper`, `dots_rr:released`, `dots_rr:target70`
+(see METHODS).
 
 Accuracy at temperature 1 is computed from the models that a run saved, exactly (see arithmetic_world.py), and not sampled;
 verl's own validation at the end stands beside it as a check. The time for saving and validating is taken out of the steps.
@@ -67,11 +67,14 @@ METHODS: dict[str, tuple[str, str, tuple[str, ...]]] = {  # name: quickstart's M
     "grpo": ("grpo", "default", ()),
     "dapo": ("grpo", "default", _DAPO),
     "dots": ("dots", "default", ()),
+    "dots:target50": ("dots", "default", ("dots.selection.target=0.5",)),
     "rr": ("rr", "default", ()),
     "dots_rr": ("dots_rr", "default", ()),
+    "dots_rr:target50": ("dots_rr", "default", ("dots.selection.target=0.5",)),
+    "dots_rr:target70": ("dots_rr", "default", ("dots.selection.target=0.7",)),
     "dots_rr:fresh50": ("dots_rr", "default", ("dots.replay.fresh_fraction=0.5",)),
+    "dots_rr:fresh50_target50": ("dots_rr", "default", ("dots.replay.fresh_fraction=0.5", "dots.selection.target=0.5")),
     "dots_rr:fresh75": ("dots_rr", "default", ("dots.replay.fresh_fraction=0.75",)),
-    "dots_rr:fresh1": ("dots_rr", "default", ("dots.replay.fresh_fraction=1.0",)),
     "dots_rr:fresh150": ("dots_rr", "default", ("dots.replay.fresh_fraction=1.5",)),
     "dots_rr:paper": ("dots_rr", "paper", ()),
     "dots_rr:released": ("dots_rr", "released", ()),
