@@ -120,9 +120,9 @@ def targets(seeds: Sequence[int]) -> list[Run]:
     ]
 
 
-def no_std(seeds: Sequence[int]) -> list[Run]:
-    """The same where advantages are not divided by the group's standard deviation."""
-    variants = [(*variant[:3], (*variant[3], "norm_by_std=false")) for variant in TARGETS]
+def targets_where(override: str, seeds: Sequence[int]) -> list[Run]:
+    """The same in another surrounding, GRPO too: one of `methods.OWN_KEYS`."""
+    variants = [(*variant[:3], (*variant[3], override)) for variant in TARGETS]
     return headline(seeds, 32, ("x", "y"), (variants,))
 
 
@@ -175,7 +175,8 @@ STUDIES: dict[str, Callable[[Sequence[int]], list[Run]]] = {
     "warm_starts": warm_starts,
     "targets": targets,
     "targets_warm_starts": lambda seeds: warm_starts(seeds, TARGETS, repeats=3),
-    "no_std": no_std,
+    "targets_no_std": lambda seeds: targets_where("norm_by_std=false", seeds),
+    "targets_fast": lambda seeds: targets_where("learning_rate=6e-4", seeds),
     "ablations": ablations,
     "accuracy": accuracy,
 }
