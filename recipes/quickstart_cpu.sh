@@ -45,8 +45,9 @@ dots_rr) DOTS=("${OVERLAY[@]}") ;;
     ;;
 esac
 
-case $PRESET in
-default | paper | released) ;;
+case $PRESET in # what the overlay sets too, but here it comes before the command line and METHOD=grpo has none
+default | released) NORM_ADV_BY_STD=True LOSS_AGG_MODE=token-mean ;;
+paper) NORM_ADV_BY_STD=False LOSS_AGG_MODE=seq-mean-token-mean ;; # section 2: A = r - mean, mean over sequences
 *)
     echo "quickstart_cpu.sh: error: PRESET '$PRESET' is unknown: use default, paper or released" >&2
     exit 2
@@ -61,6 +62,9 @@ OUT=$(realpath "$OUT")
 TASK_DIR=$(realpath "$TASK_DIR")
 RAY_DIR=$(mktemp -d "${TMPDIR:-/tmp}/vd.XXXXXX") # short: the path of Ray's sockets may have 107 characters
 trap 'rm -rf "$RAY_DIR"' EXIT
+if [[ $RESUME == auto && ! -e $OUT/checkpoints/latest_checkpointed_iteration.txt ]]; then
+    echo "quickstart_cpu.sh: no checkpoint in $OUT/checkpoints (SAVE_FREQ=5 writes one every 5 steps): starting anew" >&2
+fi
 export VERL_FILE_LOGGER_PATH=$OUT/verl_metrics.jsonl
 
 DATA=(
@@ -92,7 +96,7 @@ ACTOR=(
     actor_rollout_ref.actor.optim.weight_decay=0.0
     actor_rollout_ref.actor.clip_ratio=0.2
     actor_rollout_ref.actor.use_kl_loss=False
-    actor_rollout_ref.actor.loss_agg_mode=token-mean
+    actor_rollout_ref.actor.loss_agg_mode="$LOSS_AGG_MODE"
     actor_rollout_ref.actor.data_loader_seed="$SEED"
 )
 ROLLOUT=(
@@ -111,7 +115,7 @@ ROLLOUT=(
 )
 ALGORITHM=(
     algorithm.adv_estimator=grpo
-    algorithm.norm_adv_by_std_in_grpo=True
+    algorithm.norm_adv_by_std_in_grpo="$NORM_ADV_BY_STD"
     algorithm.use_kl_in_reward=False
     reward.custom_reward_function.path=verl_dots/cpu/arithmetic/reward.py
     reward.num_workers=1

@@ -5,8 +5,8 @@ wastes (its rewards are all equal, so its advantages are zero) is offered to the
 are computed within a group and hold wherever it stands.
 
 With `fresh_fraction` above 1 more groups are generated than a batch has places. Those that teach nothing leave first,
-whatever `fill` says; informative ones without a place enter the replay untrained, where verl's group filter (DAPO) would
-throw them away.
+whether batches are filled or not; informative ones without a place enter the replay untrained, where verl's group filter
+(DAPO) would throw them away.
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ from verl_dots.types import Group
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Groups of one step before generation: `fresh` to generate, `replayed` of the `places` for the replay."""
+    """Groups of one step before generation: `fresh` to generate, `replayed` of the `places` for the replay.
+
+    `fill`: uninformative groups will give up their places.
+    """
 
     places: int
     fresh: int
     replayed: int
+    fill: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +73,20 @@ def nominal_fresh(train_batch_size: int, config: ReplayConfig) -> int:
 def plan_step(train_batch_size: int, config: ReplayConfig, step: int, eligible: int) -> Plan:
     """Split the batch of `step` (from 1) before generation; what the replay cannot give yet is generated."""
     nominal = nominal_fresh(train_batch_size, config)
-    warming_up = not config.enable or step <= config.warmup_steps
-    replayed = 0 if warming_up else min(max(0, train_batch_size - nominal), eligible)
-    return Plan(train_batch_size, max(nominal, train_batch_size - replayed), replayed)
+    replaying = config.enable and step > config.warmup_steps
+    replayed = min(max(0, train_batch_size - nominal), eligible) if replaying else 0
+    fresh = max(nominal, train_batch_size - replayed)
+    return Plan(train_batch_size, fresh, replayed, fill=replaying and config.fill == "informative")
 
 
 def assemble(plan: Plan, fresh: Sequence[Group], replay: RolloutReplay, config: ReplayConfig, policy_version: int) -> Batch:
     """Draw the planned replayed groups and offer the replay the places of failed, then of uninformative fresh groups.
 
     Args:
-        plan: the split decided before generation.
+        plan: the split decided before generation, and whether uninformative groups give up their place.
         fresh: groups that have at least one row, in submission order; fewer than planned when whole groups failed.
         replay: source of the replayed groups; drawn ones stay in it.
-        config: `fill` decides whether uninformative groups give up their place.
+        config: of the replay.
         policy_version: current number of policy updates, for the age limit.
 
     Returns:
@@ -95,7 +100,7 @@ def assemble(plan: Plan, fresh: Sequence[Group], replay: RolloutReplay, config: 
     excess = max(0, len(fresh) + plan.replayed - plan.places)
     missing = max(0, plan.places - plan.replayed - len(fresh))
     without_place = [*failed, *wasted, *reversed(useful)][:excess]
-    offered = [*failed, *(wasted if config.fill == "informative" else [])][excess:]
+    offered = [*failed, *(wasted if plan.fill else [])][excess:]
     drawn = replay.draw(plan.replayed + missing + len(offered), policy_version)
     filled = max(0, len(drawn) - plan.replayed)
     gone = {group.uid for group in (*without_place, *offered[: max(0, filled - missing)])}

@@ -124,7 +124,7 @@ class ReplayConfig:
     fill: Literal["informative", "none"] = "informative"
     """`informative`: the place of a fresh group whose rewards are all equal is taken by a replayed group."""
     warmup_steps: int = 0
-    """Steps at the start that are generated in full, >= 0."""
+    """Steps at the start that are generated in full and not filled, >= 0: only failed groups are replaced then."""
     newest_per_question: bool = False
     """Keep only the newest group of each question."""
 

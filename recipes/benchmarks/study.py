@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import hashlib
 import json
 import os
 import platform
@@ -176,9 +177,15 @@ def about_this_machine() -> dict:
     return {
         "commit": described.stdout.strip(),
         "versions": {"python": platform.python_version(), **{name: metadata.version(name) for name in packages}},
-        "machine": {"cpus": os.cpu_count(), "processor": processor(), "system": platform.system()},
+        "machine": {"cpus": os.cpu_count(), "processor": processor(), "system": platform.system(), "boot": boot()},
         "load_at_start": round(os.getloadavg()[0], 1),
     }
+
+
+def boot() -> str:
+    """Tells machines, and their restarts, apart without naming them."""
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return hashlib.sha256(path.read_bytes() if path.exists() else platform.node().encode()).hexdigest()[:8]
 
 
 def processor() -> str:
@@ -208,6 +215,9 @@ def finished(root: Path, output: Path) -> dict[Key, dict]:
         results = [json.loads(line) for line in listed.read_text().splitlines()] + results
     runs = {(run["task"], run["method"], run["seed"], run["steps"], run["batch"]): run for run in results}
     tasks, methods = list(TASKS), list(METHODS)
+    for task, method, *_ in runs:
+        if task not in tasks or method not in methods:
+            raise ValueError(f"{runs_file(output)} or {root} has runs of {task} {method}, which is in no table: remove them")
     return dict(sorted(runs.items(), key=lambda item: (tasks.index(item[0][0]), methods.index(item[0][1]), item[0][2:])))
 
 
@@ -241,9 +251,16 @@ def _without_paths(result: dict) -> dict:
 def seed_list(text: str) -> list[int]:
     """`101-105` or `7`."""
     first, _, last = text.partition("-")
-    if not first.isdigit() or (last and not last.isdigit()):
+    if not first.isdigit() or (last and not last.isdigit()) or int(last or first) < int(first):
         raise ValueError(f"--seeds {text!r} is not allowed: use one seed, or first-last")
     return list(range(int(first), int(last or first) + 1))
+
+
+def size(text: str) -> int:
+    """Of --steps and --batch."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed: use a whole number >= 1")
+    return int(text)
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -251,8 +268,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=["pool_x", "pool_y"])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=["grpo", "dapo", "dots", "dots_rr"])
     parser.add_argument("--seeds", default="101-105", help="first-last (default: %(default)s)")
-    parser.add_argument("--steps", type=int, help="instead of the task's own")
-    parser.add_argument("--batch", type=int, help="instead of the task's own")
+    parser.add_argument("--steps", type=size, help="instead of the task's own")
+    parser.add_argument("--batch", type=size, help="instead of the task's own")
     parser.add_argument("--folder", type=Path, default=ROOT / "outputs" / "study", help="where the runs go")
     parser.add_argument("--output", type=Path, default=ROOT / "recipes" / "benchmarks" / "results" / "study.json")
     parser.add_argument("--lock", type=Path, default=Path(tempfile.gettempdir()) / "verl.lock", help="held during each run")
@@ -271,8 +288,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"{number}/{len(runs)} {run.task} {run.method} seed {run.seed}", file=sys.stderr, flush=True)
         do_run(run, root, args.lock)
         collect(root, args.output)
-    if not runs:
-        collect(root, args.output)
+    collect(root, args.output)  # also what a kill kept from being collected
 
 
 if __name__ == "__main__":

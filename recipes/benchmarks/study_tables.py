@@ -3,7 +3,8 @@
 To GRPO's final accuracy: the target is the median of GRPO's final accuracies, and what a run had spent when its accuracy
 (linear between the saved models) first reached it is divided by what GRPO's whole run spends (median over seeds). A run that
 never gets there counts as worse than any number; its ratio is null. Seconds are divided by those of the GRPO run of the same
-seed, which ran next to it: a shared machine is not equally fast in the morning and at night.
+seed, which ran next to it: a shared machine is not equally fast in the morning and at night. Runs of a machine on which GRPO
+did not run have no seconds here.
 
 Re-weighted seconds: on a CPU the agent loop takes most of a step, on GPUs generation takes .46 to .54 of it. A step is
 charged `share * generation / GRPO's mean generation + (1 - share) * rest / GRPO's mean rest`, from measured seconds.
@@ -64,8 +65,9 @@ def cumulative(run: Result, scale: dict[str, float] | None) -> dict[str, np.ndar
 
 
 def neighbours(run: Result, baseline: Sequence[Result]) -> Sequence[Result]:
-    """GRPO's runs that shared the machine's hour with `run`: that of its seed; all of them where there is none."""
-    return [other for other in baseline if other["seed"] == run["seed"]] or baseline
+    """GRPO's runs on the machine of `run`: that of its seed, which shared its hour; all of them where there is none."""
+    here = [other for other in baseline if other["machine"].get("boot") == run["machine"].get("boot")]
+    return [other for other in here if other["seed"] == run["seed"]] or here
 
 
 def baseline_scale(baseline: Sequence[Result]) -> dict[str, float]:
@@ -84,26 +86,28 @@ def to_baseline(runs: Sequence[Result], baseline: Sequence[Result]) -> dict[str,
     ratios = defaultdict(list)
     for run in runs:
         peers = neighbours(run, baseline)
-        scale = baseline_scale(peers)
+        scale = baseline_scale(peers) if peers else None
         place = crossing(run["curve"]["step"], run["curve"]["accuracy"], target)
         for name, spent in cumulative(run, scale).items():
-            at = None if place is None else float(np.interp(place[0], np.arange(len(spent)), spent))
-            whole = [cumulative(other, scale)[name][-1] for other in (peers if name.startswith("seconds") else baseline)]
-            ratios[name].append(None if at is None else at / np.median(whole))
+            others = peers if name.startswith("seconds") else baseline
+            if others:
+                at = None if place is None else float(np.interp(place[0], np.arange(len(spent)), spent))
+                whole = [cumulative(other, scale)[name][-1] for other in others]
+                ratios[name].append(None if at is None else at / np.median(whole))
     reached = sum(ratio is not None for ratio in ratios["steps"])
-    return {**{name: spread(ratios[name]) for name in names}, "reached": reached}
+    return {**{name: spread(ratios[name]) if ratios[name] else None for name in names}, "reached": reached}
 
 
 def _step_ratio(runs: Sequence[Result], baseline: Sequence[Result]) -> dict[str, float | None] | None:
     """Mean seconds of a step, without the first, which warms up, against GRPO's. Not the median: where a reference set is
     rolled out every second step, a median would see only the steps without one."""
-    if not baseline:
-        return None
 
     def seconds(run: Result) -> float:
         return float(np.mean(run["per_step"]["seconds"][1:]))
 
-    return spread([seconds(run) / np.median([seconds(peer) for peer in neighbours(run, baseline)]) for run in runs])
+    pairs = [(run, peers) for run in runs if (peers := neighbours(run, baseline))]
+    ratios = [seconds(run) / np.median([seconds(peer) for peer in peers]) for run, peers in pairs]
+    return spread(ratios) if ratios else None
 
 
 # ---------------------------------------------------------------------------------------------------------- markdown

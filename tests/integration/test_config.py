@@ -99,6 +99,9 @@ REFUSED = [
     (["dots.replay.fresh_fration=0.5"], "fresh_fration does not exist: did you mean dots.replay.fresh_fraction?"),
     (["dots.replay.fresh_fraction=0"], "dots.replay.fresh_fraction=0.0 is not allowed: use null or a share in (0, 2]"),
     (["dots.replay.fresh_fraction=2.5"], "dots.replay.fresh_fraction=2.5 is not allowed"),
+    (["actor_rollout_ref.rollout.n=null"], "actor_rollout_ref.rollout.n=None is not allowed: use a whole number >= 1"),
+    (["trainer.v1.sync.poll_interval=0"], "trainer.v1.sync.poll_interval=0 is not allowed: use seconds above 0"),
+    (["trainer.v1.sync.poll_interval=abc"], "poll_interval=abc is not allowed"),
     (["dots.selection.target=-0.1"], "dots.selection.target=-0.1 is not allowed: use a failure rate in [0, 1]"),
     (["dots.selection.temperature=0"], "dots.selection.temperature=0.0 is not allowed"),
     (["dots.reference.mode=windows"], "use window or overlap or fresh"),
@@ -115,10 +118,14 @@ REFUSED = [
     (["dots.replay.behaviour=rollout"], "uses verl's own weights"),
     (["dots.replay.behaviour=rollout", "actor_rollout_ref.rollout.calculate_log_probs=false"], "calculate_log_probs=True"),
     (["dots.replay.behaviour=rollout", f"{LOSS}=dots_behaviour"], "needs algorithm.rollout_correction.bypass_mode=True"),
-    (["transfer_queue.backend.SimpleStorage.total_storage_size=1000"], "needs 1280: raise it"),
+    (["transfer_queue.backend.SimpleStorage.total_storage_size=1000"], "each, need 1280: raise it"),
     (
         ["transfer_queue.backend.SimpleStorage.total_storage_size=2000", "dots.reference.mode=fresh"],
-        "needs 2304: raise it",
+        "each, need 2304: raise it",
+    ),
+    (
+        ["dots.replay.capacity=1", "dots.reference.mode=overlap", "dots.reference.size=20000"],
+        "raise it, or lower dots.reference.size",
     ),
     (["algorithm.filter_groups.enable=True"], "use dots.replay.fill=informative instead"),
     (["dots.reference.mode=fresh", "reward.reward_model.enable=True"], "with a colocated reward model"),
@@ -154,6 +161,16 @@ ALLOWED = [
 @pytest.mark.parametrize("overrides", ALLOWED, ids=" ".join)
 def test_what_only_looks_like_a_mistake_passes(overrides):
     check(*overrides)
+
+
+def test_a_check_that_breaks_does_not_let_the_run_start(monkeypatch, capsys):
+    """Hydra swallows what a callback raises, unless it is SystemExit."""
+    from verl_dots.integration import check as module
+
+    monkeypatch.setattr(module, "doubts", lambda config, dots: {}["gone"])
+    with pytest.raises(SystemExit) as ended:
+        module.ConfigCheck().on_job_start(copy.deepcopy(overlay_on_verl()))
+    assert ended.value.code == 1 and "KeyError: 'gone'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("replay", [True, False])
@@ -194,7 +211,7 @@ STORE = "transfer_queue.backend.SimpleStorage.total_storage_size"
     ],
 )
 def test_data_sets_that_are_too_small_or_too_large_are_refused_in_one_line(overrides, rows, message):
-    from verl_dots.integration.check import check_data_sizes
+    from verl_dots.integration.check_data import check_data_sizes
 
     dots, config = check(*overrides)
     with pytest.raises(ValueError, match="set data.train_batch_size to 15|lower data.val_batch_size") as caught:
@@ -211,7 +228,7 @@ def test_data_sets_that_are_too_small_or_too_large_are_refused_in_one_line(overr
     ],
 )
 def test_a_validation_that_fits_beside_the_replay_passes(overrides):
-    from verl_dots.integration.check import check_data_sizes
+    from verl_dots.integration.check_data import check_data_sizes
 
     dots, config = check(f"{STORE}=1500", *overrides)
     check_data_sizes(config, dots, 16, 5000)
@@ -232,7 +249,7 @@ SOURCES = [
 
 @pytest.mark.parametrize(("source", "overrides", "refused"), SOURCES)
 def test_data_sources_that_verls_own_reward_function_gives_minus_one_need_the_range(source, overrides, refused):
-    from verl_dots.integration.check import check_default_rewards
+    from verl_dots.integration.check_data import check_default_rewards
 
     dots, config = check(*overrides)
     if not refused:

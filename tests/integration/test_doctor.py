@@ -228,6 +228,7 @@ def test_embeddings_of_other_questions(capsys, works, tmp_path):
     ("overrides", "message"),
     [
         (["data.train_batch_sice=3"], "Could not override 'data.train_batch_sice'"),
+        (["dots.replay.fresh_fracton=.75"], "did you mean dots.replay.fresh_fraction?"),
         (["+dots=defualt"], "could not find 'dots/defualt'"),
         (["trainer.project_name=${nowhere}"], "the configuration does not compose"),
     ],

@@ -31,7 +31,7 @@ def test_fresh_groups_are_the_rounded_fraction_and_at_least_one(fraction, expect
 
 
 def test_without_replay_everything_is_generated():
-    assert plan_step(16, ReplayConfig(enable=False), step=9, eligible=99) == Plan(16, fresh=16, replayed=0)
+    assert plan_step(16, ReplayConfig(enable=False), step=9, eligible=99) == Plan(16, fresh=16, replayed=0, fill=False)
 
 
 def test_what_the_replay_cannot_give_is_generated():
@@ -40,15 +40,20 @@ def test_what_the_replay_cannot_give_is_generated():
     assert plan_step(16, half, step=3, eligible=50) == Plan(16, fresh=8, replayed=8)
 
 
-def test_warmup_steps_are_generated_in_full():
+def test_warmup_steps_are_generated_in_full_and_not_filled():
     config = ReplayConfig(fresh_fraction=0.5, warmup_steps=2)
-    assert [plan_step(16, config, step, 99).replayed for step in (1, 2, 3)] == [0, 0, 8]
+    plans = [plan_step(3, config, step, 99) for step in (1, 2, 3)]
+    assert [(plan.fresh, plan.replayed) for plan in plans] == [(3, 0), (3, 0), (2, 1)]
+    fresh = [group("ok"), group("equal", EQUAL), group("partial", MIXED, complete=False)]
+    warm, after = (assemble(plan, fresh[: plan.fresh], replay_of(9), config, policy_version=1) for plan in plans[1:])
+    assert [g.uid for g in warm.displaced] == ["partial"] and len(warm.replayed) == 1
+    assert [g.uid for g in after.displaced] == ["equal"] and len(after.replayed) == 2
 
 
 @pytest.mark.parametrize("step", [1, 3])
 def test_above_one_more_is_generated_than_there_are_places(step):
     config = ReplayConfig(fresh_fraction=1.5, warmup_steps=2)
-    assert plan_step(16, config, step, eligible=50) == Plan(16, fresh=24, replayed=0)
+    assert plan_step(16, config, step, eligible=50) == Plan(16, fresh=24, replayed=0, fill=step > 2)
 
 
 def test_failed_groups_yield_before_uninformative_ones():
@@ -66,7 +71,8 @@ def test_a_group_that_vanished_is_replaced_first():
 
 def test_fill_none_keeps_uninformative_groups():
     fresh = [group("a", EQUAL), group("b")]
-    batch = assemble(Plan(3, 2, 1), fresh, replay_of(9), ReplayConfig(fill="none"), policy_version=1)
+    config = ReplayConfig(fresh_fraction=0.5, fill="none")
+    batch = assemble(plan_step(3, config, 1, 9), fresh, replay_of(9), config, policy_version=1)
     assert [g.uid for g in batch.fresh] == ["a", "b"]
     assert len(batch.replayed) == 1
 
@@ -84,7 +90,7 @@ def test_batch_is_as_full_as_the_replay_allows_and_never_repeats_a_group(
     replay = replay_of(held)
     replayed = min(planned, held)
     beyond = 0 if replayed else min(beyond, len(kinds) - 1)  # more is generated, or something replayed
-    plan = Plan(len(kinds) + replayed - beyond, len(kinds), replayed)
+    plan = Plan(len(kinds) + replayed - beyond, len(kinds), replayed, fill == "informative")
     made = {"mixed": (MIXED, True), "equal": (EQUAL, True), "partial": (MIXED, False)}
     fresh = [group(f"new{i}", *made[kind]) for i, kind in enumerate(kinds) if kind != "lost"]
     batch = assemble(plan, fresh, replay, ReplayConfig(fill=fill), policy_version=1)

@@ -33,7 +33,7 @@ NUMBERS = (  # label, metric, format
     ("s/step", "timing_s/step", ".1f"),
 )
 NOISE = "No module named 'acl'"  # Ray looks for an Ascend driver because an NPU is declared
-ERROR = re.compile(r"^(\w+\.)*\w*(Error|Exception)\b.*|.*verl-dots: error.*")
+ERROR = re.compile(r"^(\w+\.)*\w*(Error|Exception)\b.*|^verl-dots: (?!warning).*|.*verl-dots: error.*")
 
 
 class MetricsFollower:

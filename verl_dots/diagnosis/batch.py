@@ -137,8 +137,9 @@ def check_shares(shape: BatchShape, dots: DotsConfig) -> list[Finding]:
         findings.append(
             warn(
                 "replay",
-                f"dots.replay.fresh_fraction={replay.fresh_fraction} replays nothing",
-                "lower it, or set dots.replay.enable=False",
+                f"{fresh} groups generated for {shape.questions} places and dots.replay.fill=none: only failed groups are "
+                "replaced by replayed ones",
+                "set dots.replay.fill=informative, a dots.replay.fresh_fraction below 1, or dots.replay.enable=False",
             )
         )
     if replay.capacity < replayed:
@@ -192,7 +193,15 @@ def check_pool(shape: BatchShape, dots: DotsConfig | None, pool: int) -> list[Fi
     selection, reference = dots.selection, dots.reference
     fresh = nominal_fresh(shape.questions, dots.replay)
     wanted = selection.refresh_every * fresh
-    if pool < 2 * wanted:
+    if pool < fresh:
+        findings.append(
+            warn(
+                "questions",
+                f"a step draws {fresh} questions from {pool}: {fresh - pool} are drawn again",
+                "more questions, a smaller data.train_batch_size, or a smaller dots.replay.fresh_fraction",
+            )
+        )
+    elif pool < 2 * wanted:
         findings.append(
             warn(
                 "questions",

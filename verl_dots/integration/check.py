@@ -5,9 +5,10 @@ Each finding is a `ValueError` of one line that names the key, its value and the
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Iterable
+import traceback
 from typing import Any
 
 from hydra.experimental.callback import Callback
@@ -38,6 +39,7 @@ def check(config: DictConfig) -> DotsConfig:
         RuntimeError: an unsupported verl or TransferQueue.
     """
     compat.check_versions()
+    _check_numbers(config)
     _check_trainer(config)
     dots = parse(config)
     if dots.replay.enable or dots.selection.enable:
@@ -89,6 +91,17 @@ def normalise(config: DictConfig, dots: DotsConfig) -> None:
     if not dots.replay.enable and loss_mode(config) in (DECOUPLED, BEHAVIOUR):
         with open_dict(config):
             OmegaConf.update(config, LOSS_KEY, "vanilla")
+
+
+def _check_numbers(config: DictConfig) -> None:
+    """Numbers that are used here and that verl takes as they come."""
+    rollouts = config.actor_rollout_ref.rollout.get("n")
+    if not isinstance(rollouts, int) or isinstance(rollouts, bool) or rollouts < 1:
+        raise ValueError(f"actor_rollout_ref.rollout.n={rollouts} is not allowed: use a whole number >= 1")
+    key = "trainer.v1.sync.poll_interval"
+    poll = OmegaConf.select(config, key, default=1.0)
+    if not isinstance(poll, int | float) or isinstance(poll, bool) or not 0 < poll < math.inf:
+        raise ValueError(f"{key}={poll} is not allowed: use seconds above 0")
 
 
 def _check_trainer(config: DictConfig) -> None:
@@ -207,69 +220,14 @@ def _check_storage(config: DictConfig, dots: DotsConfig) -> None:
     An agent loop of several outputs writes as many rows a rollout; how many is known in the run only (DotsTrainer.step).
     """
     limit = storage_limit(config)
-    needed = (dots.replay.capacity + groups_of_a_step(config, dots)) * int(config.actor_rollout_ref.rollout.n)
+    held, step, rollouts = dots.replay.capacity, groups_of_a_step(config, dots), int(config.actor_rollout_ref.rollout.n)
+    needed = (held + step) * rollouts
     if limit is not None and needed > limit:
+        lower = "dots.replay.capacity" if step * rollouts < limit else "dots.reference.size, or data.train_batch_size"
         raise ValueError(
-            f"{STORAGE_KEY}={limit} rows, but a replay of {dots.replay.capacity} groups needs {needed}: raise it, or lower "
-            "dots.replay.capacity"
+            f"{STORAGE_KEY}={limit} rows, but a replay of {held} groups and a step of up to {step}, {rollouts} rollouts "
+            f"each, need {needed}: raise it, or lower {lower}"
         )
-
-
-def check_data_sizes(config: DictConfig, dots: DotsConfig, train_rows: int, validation_rows: int) -> None:
-    """What depends on the loaded data sets: a step for verl's epochs, and room in the store while verl validates.
-
-    Args:
-        config: verl's configuration.
-        dots: the parsed `dots` block.
-        train_rows, validation_rows: of the data sets, after verl's length filter.
-
-    Raises:
-        ValueError: no batch in an epoch (verl divides by their number); a validation that would overflow the store beside
-            the replay, where its rollouts fail one by one and accuracy is that of the others.
-    """
-    data, limit = config.data, storage_limit(config)
-    if train_rows < data.train_batch_size and not config.trainer.get("val_only"):
-        raise ValueError(
-            f"data.train_batch_size={data.train_batch_size}: the training data set has {train_rows} rows after verl's "
-            f"length filter, less than one batch, set data.train_batch_size to {train_rows} or less"
-        )
-    if limit is None or not dots.replay.enable or int(config.trainer.get("test_freq") or -1) <= 0:
-        return
-    rollout = config.actor_rollout_ref.rollout
-    validated = min(validation_rows, data.get("val_batch_size") or validation_rows) * int(rollout.val_kwargs.n)
-    held = (dots.replay.capacity + int(data.train_batch_size)) * int(rollout.n)  # a step's rows stay until it is logged
-    if held + validated > limit:
-        raise ValueError(
-            f"{STORAGE_KEY}={limit} rows, but a validation of {validated} beside a replay of {dots.replay.capacity} groups "
-            f"and a step needs {held + validated}: raise it, or lower data.val_batch_size or dots.replay.capacity"
-        )
-
-
-def check_default_rewards(config: DictConfig, dots: DotsConfig, data_sources: Iterable[str]) -> None:
-    """The rewards of verl's default function lie in `dots.reward_range`, as far as the data source tells.
-
-    Args:
-        config: verl's configuration.
-        dots: the parsed `dots` block.
-        data_sources: those of the training rows.
-
-    Raises:
-        ValueError: one of them gets -1 for a wrong answer (verl/utils/reward_score/__init__.py).
-    """
-    low, high = dots.reward_range
-    own = any(
-        OmegaConf.select(config, key)
-        for place in ("reward.custom_reward_function.path", "reward.reward_model.enable")
-        for key in (place, place.removeprefix("reward."))  # the second is verl's older place
-    )
-    if own or OmegaConf.select(config, "reward.reward_manager.source") == "importlib" or (low <= -1 and high >= 1):
-        return
-    for source in sorted(set(data_sources)):
-        if source in ("math", "math_dapo", "math_dapo_reasoning") or source.startswith("aime"):
-            raise ValueError(
-                f"data source {source!r}: verl's default reward function gives -1 or 1 for it, outside dots.reward_range "
-                f"[{low}, {high}]: set dots.reward_range=[-1,1], or reward.custom_reward_function.path=pkg://verl_dots.rewards"
-            )
 
 
 def _check_selection(config: DictConfig, dots: DotsConfig) -> None:
@@ -304,15 +262,19 @@ def _check_selection(config: DictConfig, dots: DotsConfig) -> None:
 class ConfigCheck(Callback):
     """Hydra callback that the overlay installs: a user's mistake ends the command with one line and exit code 2.
 
-    Hydra logs and swallows an `Exception` raised in a callback, so this raises SystemExit.
+    Hydra logs and swallows an `Exception` raised in a callback, so this raises SystemExit, also where a check breaks.
     """
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Check `config` right before verl's main function gets it."""
         try:
             dots = check(config)
+            found = doubts(config, dots)
         except (ValueError, RuntimeError, OSError) as error:
             print(f"verl-dots: {one_line(error)}", file=sys.stderr, flush=True)
             raise SystemExit(2) from None
-        for doubt in doubts(config, dots):
+        except Exception:
+            traceback.print_exc()
+            raise SystemExit(1) from None
+        for doubt in found:
             print(f"verl-dots: warning: {doubt}", file=sys.stderr, flush=True)

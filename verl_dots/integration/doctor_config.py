@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from verl_dots.diagnosis.batch import BatchShape
 from verl_dots.diagnosis.finding import Finding, fail, ok, warn
 from verl_dots.diagnosis.resources import Needs, Pool
 from verl_dots.files import one_line
-from verl_dots.integration import check
+from verl_dots.integration import check, check_data
 
 
 def composed(overrides: Sequence[str], config_path: str | None = None, config_name: str = "ppo_trainer") -> DictConfig:
@@ -44,6 +45,9 @@ def composed(overrides: Sequence[str], config_path: str | None = None, config_na
             config = compose(config_name, overrides=list(overrides))
         OmegaConf.to_container(config, resolve=True)
     except (HydraException, OmegaConfBaseException) as error:
+        if misspelt := re.search(r"Could not override 'dots\.([\w.]+)'", str(error)):
+            block = OmegaConf.from_dotlist([f"{misspelt[1]}=null"])
+            DotsConfig.from_mapping(OmegaConf.to_container(block))  # names the nearest key
         raise ValueError(f"the configuration does not compose: {one_line(error)}") from None
     return config
 
@@ -80,7 +84,7 @@ def check_dots(config: DictConfig) -> tuple[list[Finding], DotsConfig | None]:
 def check_default_rewards(config: DictConfig, dots: DotsConfig, data_sources: Iterable[str]) -> list[Finding]:
     """Does verl's default reward function, where it is used, keep to `dots.reward_range`."""
     try:
-        check.check_default_rewards(config, dots, data_sources)
+        check_data.check_default_rewards(config, dots, data_sources)
     except ValueError as error:
         return [_mistake("questions", one_line(error))]
     return []
@@ -93,7 +97,10 @@ def _mistakes(config: DictConfig) -> list[str]:
     """
     behaviour = OmegaConf.select(config, "dots.replay.behaviour", default="trainer")
     keep_loss = behaviour != "trainer" or check.loss_mode(config) in (check.DECOUPLED, check.BEHAVIOUR)
+    rollouts = OmegaConf.select(config, "actor_rollout_ref.rollout.n")
     set_right: list[tuple[str, Any]] = [
+        ("actor_rollout_ref.rollout.n", rollouts if isinstance(rollouts, int) and rollouts > 0 else 8),
+        ("trainer.v1.sync.poll_interval", 2.0),
         ("trainer.use_v1", True),
         ("trainer.v1.trainer_mode", check.TRAINER_MODE),
         ("trainer.v1.dots", None),

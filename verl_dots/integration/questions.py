@@ -18,7 +18,7 @@ from verl_dots.config import DotsConfig
 from verl_dots.difficulty.build import build_predictor
 from verl_dots.difficulty.estimate import DifficultyEstimator
 from verl_dots.difficulty.observations import QuestionLog
-from verl_dots.integration import check, rows
+from verl_dots.integration import check, check_data, rows
 from verl_dots.questions import Questions
 from verl_dots.replay import RolloutReplay
 from verl_dots.sampler import DifficultySampler
@@ -82,7 +82,7 @@ class Pool:
                 question differ in more than their ground truth; rewards cannot lie in `dots.reward_range`.
         """
         questions = identify(dataset, config)
-        check.check_default_rewards(config, dots, questions.sources)
+        check_data.check_default_rewards(config, dots, questions.sources)
         if conflicts := questions.conflicts:
             first = next(iter(conflicts))
             logger.warning(
@@ -177,7 +177,7 @@ def banner(dots: DotsConfig, loss_mode: str, pool: Pool | None, replay: RolloutR
         repeated = f"{pool.row_count:,} rows, " if pool.row_count != len(pool.sampler.pool) else ""
         lines.append(
             f"  DOTS  active: {repeated}{len(pool.sampler.pool):,} questions, target difficulty {s.target}, temperature "
-            f"{s.temperature}, explore {s.explore_fraction:.0%}, refresh every {s.refresh_every} steps, "
+            f"{s.temperature}, explore {100 * s.explore_fraction:.3g}%, refresh every {s.refresh_every} steps, "
             f"reference {r.mode} of {r.size}, predictor {pool.predictor_name}"
         )
     if not dots.replay.enable:

@@ -25,7 +25,19 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 
 from verl_dots import batch as batches
-from verl_dots.integration import check, checkpoint, compat, filtered, questions, reference, rows, stepstate, store, waiting
+from verl_dots.integration import (
+    check,
+    check_data,
+    checkpoint,
+    compat,
+    filtered,
+    questions,
+    reference,
+    rows,
+    stepstate,
+    store,
+    waiting,
+)
 from verl_dots.integration.logprobs import BehaviourLogProbs
 from verl_dots.integration.stepstate import StepState
 from verl_dots.integration.store import Rows
@@ -70,7 +82,7 @@ class DotsTrainer(BehaviourLogProbs, PPOTrainerSync):
     def _init_dataloader(self) -> None:
         """verl PPOTrainer._init_dataloader: then draw from our sampler instead of a random one."""
         super()._init_dataloader()
-        check.check_data_sizes(self.config, self.dots, len(self.train_dataset), len(self.val_dataset))
+        check_data.check_data_sizes(self.config, self.dots, len(self.train_dataset), len(self.val_dataset))
         if self.dots.selection.enable:
             folder = checkpoint.run_folder(self.config) / "questions"
             self.pool = questions.Pool.build(self.train_dataset, self.config, self.dots, folder)

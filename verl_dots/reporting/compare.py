@@ -143,7 +143,7 @@ def compare(runs: Sequence[Run], baseline: Run | None = None, sources: Sequence[
     if baseline is None:
         many = f"{', '.join(run.name for run in plain)} are all without verl-dots" if plain else "all runs use verl-dots"
         why = "one run alone: give a second one as the baseline" if len(runs) == 1 else f"{many}: name one with --baseline"
-        return Comparison(sources, progress, why_not=f"No run to compare with: {why}.")
+        return Comparison(sources, progress, why_not=f"No run to compare with ({why}).")
     base = next(item for item in progress if item.run is baseline)
     if not len(base.accuracy) or base.accuracy.steps[-1] == 0:
         return Comparison(sources, progress, base, f"{baseline.name} has no validation after step 0, so there is no target.")

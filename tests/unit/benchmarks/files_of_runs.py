@@ -3,7 +3,7 @@
 import json
 
 
-def study_result(method, generation, groups, accuracy=(0.4, 0.6), seed=1, steps=4, task="pool_x"):
+def study_result(method, generation, groups, accuracy=(0.4, 0.6), seed=1, steps=4, task="pool_x", boot="here"):
     """A run of `steps` steps: of each, generation takes `generation` s and the rest 1 s; accuracies at start and end."""
     constant = {
         "seconds": generation + 1.0,
@@ -22,6 +22,7 @@ def study_result(method, generation, groups, accuracy=(0.4, 0.6), seed=1, steps=
         "seed": seed,
         "steps": steps,
         "batch": 8,
+        "machine": {"boot": boot},
         "curve": {"step": [0, steps], "accuracy": list(accuracy)},
         "per_step": {name: [value] * steps for name, value in constant.items()},
     }

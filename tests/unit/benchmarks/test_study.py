@@ -61,6 +61,15 @@ def test_seconds_are_compared_with_the_run_of_the_same_seed():
         assert aggregate([*baseline, *runs])["pool_x"]["dots_rr"]["step_seconds_ratio"]["median"] == pytest.approx(0.75)
 
 
+def test_seconds_of_another_machine_are_compared_with_nothing():
+    elsewhere = study_result("dots_rr", 0.1, 4, accuracy=(0.4, 0.8), boot="elsewhere")
+    ratios = to_baseline([HALF, elsewhere], GRPO)
+    assert ratios["seconds"]["max"] == pytest.approx(0.5 * 1.5 / 2) and ratios["steps"]["median"] == pytest.approx(0.5)
+    alone = aggregate([*GRPO, elsewhere])["pool_x"]["dots_rr"]
+    assert alone["step_seconds_ratio"] is None and alone["to_baseline_accuracy"]["seconds_ratio"] is None
+    assert " | - | - / - | - | 1/1 |" in show([*GRPO, elsewhere])
+
+
 def slowed(run, factor):
     seconds = {name: [factor * value for value in row] for name, row in run["per_step"].items() if "seconds" in name}
     return {**run, "per_step": {**run["per_step"], **seconds}}

@@ -68,8 +68,9 @@ def test_errors_are_found_once_without_rays_prefix(tmp_path):
     log.write_text(
         "fine\n\x1b[36m(WorkerDict pid=12)\x1b[0m ValueError: bad\n"
         "Traceback\nray.exceptions.RayTaskError: x\nValueError: bad\n"
+        "verl-dots: warning: doubtful\nverl-dots: dots.seed=-1 is not allowed\nverl-dots 0.1.0\n"
     )
-    assert errors(log) == ["ray.exceptions.RayTaskError: x", "ValueError: bad"]
+    assert errors(log) == ["ray.exceptions.RayTaskError: x", "ValueError: bad", "verl-dots: dots.seed=-1 is not allowed"]
 
 
 COMMAND = """

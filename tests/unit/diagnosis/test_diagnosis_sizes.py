@@ -104,7 +104,8 @@ def test_fresh_and_replayed_groups():
 @pytest.mark.parametrize(
     ("replay", "message"),
     [
-        ({"fresh_fraction": 1.0, "fill": "none"}, "replays nothing"),
+        ({"fresh_fraction": 1.0, "fill": "none"}, "512 groups generated for 512 places and dots.replay.fill=none"),
+        ({"fresh_fraction": 2.0, "fill": "none"}, "1024 groups generated for 512 places and dots.replay.fill=none"),
         ({"capacity": 100}, "capacity=100 is below the 256 groups a step replays"),
         ({"fresh_fraction": 0.1, "max_age": 4}, "max_age=4 x 51 fresh groups cannot fill 461 replayed places"),
     ],
@@ -133,6 +134,7 @@ def test_epochs_that_end_a_run_before_its_steps():
     ("blocks", "pool", "message"),
     [
         ({}, 1000, "512 questions per prediction (2 steps x 256) are more than half of the 1000"),
+        ({"replay": {"fresh_fraction": 2.0}}, 700, "a step draws 1024 questions from 700: 324 are drawn again"),
         ({"selection": {"explore_fraction": 0.0005}}, 40_000, "of 512 questions rounds to none"),
         ({"selection": {"explore_fraction": 0.0}, "reference": {"window": "explored"}}, 40_000, "never renewed"),
         ({"reference": {"mode": "fresh", "size": 2_000}}, 1_500, "size=2000 exceeds the 1500 questions"),
