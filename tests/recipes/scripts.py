@@ -42,3 +42,21 @@ def overrides(recipe: str, method: str, preset: str, *arguments: str) -> tuple[s
     words = done.stdout.splitlines()
     assert words[:2] == ["-m", "recipes.common.dry_run"], words[:3]
     return tuple(words[2:])
+
+
+def quickstart_overrides(folder: Path, **variables: str) -> list[str]:
+    """verl's command line of the quickstart, with a virtual environment in `folder` whose Python notes its arguments."""
+    requirements = b"".join((ROOT / name).read_bytes() for name in ("setup.py", "constraints-cpu.txt"))
+    checksum = subprocess.run(["cksum"], input=requirements, capture_output=True, check=True).stdout.split()[0].decode()
+    (folder / "bin").mkdir()
+    (folder / f".verl-dots-{checksum}").touch()
+    (folder / "bin" / "activate").write_text(f'PATH="{folder}/bin:$PATH"\n')
+    python = folder / "bin" / "python"
+    python.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" >> {folder}/words\n")
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    environment = {"PATH": os.environ["PATH"], "HOME": HOME, "VENV": str(folder), "OUT": str(folder / "out"), **variables}
+    environment.setdefault("TASK_DIR", str(folder / "task"))
+    subprocess.run(["bash", str(ROOT / "recipes/quickstart_cpu.sh")], env=environment, check=True, timeout=60)
+    words = (folder / "words").read_text().splitlines()
+    start = words.index("verl.trainer.main_ppo") + 1
+    return words[start : words.index("-m", start)]

@@ -6,7 +6,7 @@ import functools
 import pytest
 from omegaconf import OmegaConf
 
-from tests.recipes.scripts import METHODS, PRESETS, RECIPES, overrides
+from tests.recipes.scripts import METHODS, PRESETS, RECIPES, overrides, quickstart_overrides
 
 pytestmark = pytest.mark.verl
 
@@ -94,3 +94,18 @@ def flat(config):
                 yield prefix + key, value
 
     return dict(walk(OmegaConf.to_container(config, resolve=False), ""))
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("method", ["grpo", "dots_rr"])
+def test_the_quickstart_trains_as_its_preset_says(method, preset, tmp_path):
+    """Its baseline too, which has no overlay: what PRESET sets comes last on the command line."""
+    words = quickstart_overrides(tmp_path, METHOD=method, PRESET=preset, FRESH="")
+    config = _composed(tuple(word for word in words if str(tmp_path) not in word))
+    paper = preset == "paper"
+    assert config.algorithm.norm_adv_by_std_in_grpo is not paper
+    assert config.actor_rollout_ref.actor.loss_agg_mode == ("seq-mean-token-mean" if paper else "token-mean")
+    if method == "dots_rr":
+        assert config.dots.selection.target == (0.6 if preset == "default" else 0.5)
+        expected = "dots_behaviour" if paper else "dots_decoupled"
+        assert config.actor_rollout_ref.actor.policy_loss.loss_mode == expected
