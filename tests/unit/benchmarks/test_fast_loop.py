@@ -3,6 +3,7 @@ from pathlib import Path
 
 import fast_loop
 import pytest
+from fast_figure import DRAWN
 from fast_studies import STUDIES, Run, ablations, headline
 from fast_tables import compare, read_runs, setting, show, time, to_target
 from matplotlib import image
@@ -64,6 +65,14 @@ def test_figure_has_a_panel_for_each_setting(tmp_path, capsys):
         fast_loop.main(["--figure", str(figure)])
 
 
+def test_the_committed_runs_are_those_that_the_figure_draws():
+    """A default that changes gives runs other labels, and a figure without them would look like a result."""
+    runs = read_runs(Path(fast_loop.__file__).parent / "results" / "fast_loop.jsonl")
+    for pool in ("x", "y", "x_carry"):
+        labels = [run["label"] for run in runs if setting(run) == (pool, "32")]
+        assert {label: labels.count(label) >= 5 for label in DRAWN} == dict.fromkeys(DRAWN, True)
+
+
 def test_an_unfinished_last_line_is_passed_over(tmp_path):
     path = tmp_path / "runs.jsonl"
     path.write_text(json.dumps(RUNS[0]) + "\n" + '{"name": "x gr')
@@ -101,6 +110,14 @@ def test_a_study_does_what_is_missing_and_appends_it(tmp_path, monkeypatch):
     fast_loop.run_study(runs, Path("tasks"), output)
     assert done == [(Path("tasks/arithmetic_x"), 1), (Path("tasks/arithmetic_x"), 2)]
     assert [run["seed"] for run in read_runs(output)] == [1, 2]
+
+
+def test_a_study_notices_that_a_default_has_changed(tmp_path, monkeypatch):
+    output = tmp_path / "runs.jsonl"
+    run = Run("x", "dots_rr default", "dots_rr", 1)
+    output.write_text(json.dumps({"name": run.name, "settings": "of an earlier default"}) + "\n")
+    with pytest.raises(ValueError, match="with other settings, a default has changed: rename that file"):
+        fast_loop.run_study([run], Path("tasks"), output)
 
 
 def test_seeds_on_the_command_line():
