@@ -223,7 +223,9 @@ def _check_storage(config: DictConfig, dots: DotsConfig) -> None:
     held, step, rollouts = dots.replay.capacity, groups_of_a_step(config, dots), int(config.actor_rollout_ref.rollout.n)
     needed = (held + step) * rollouts
     if limit is not None and needed > limit:
-        lower = "dots.replay.capacity" if step * rollouts < limit else "dots.reference.size, or data.train_batch_size"
+        rolled_out = dots.selection.enable and dots.reference.mode != "window"
+        lower = "dots.reference.size" if rolled_out else "data.train_batch_size"
+        lower = "dots.replay.capacity" if step * rollouts < limit else lower
         raise ValueError(
             f"{STORAGE_KEY}={limit} rows, but a replay of {held} groups and a step of up to {step}, {rollouts} rollouts "
             f"each, need {needed}: raise it, or lower {lower}"

@@ -108,8 +108,13 @@ CONFIG = [
     ),
     Case(
         "store too small",
+        config("transfer_queue.backend.SimpleStorage.total_storage_size=1000"),
+        ("total_storage_size=1000", "raise it, or lower dots.replay.capacity"),
+    ),
+    Case(
+        "store too small for a step",
         config("transfer_queue.backend.SimpleStorage.total_storage_size=100"),
-        ("total_storage_size=100", "raise it, or lower dots.replay.capacity"),
+        ("total_storage_size=100", "raise it, or lower data.train_batch_size"),
     ),
     Case(
         "verl's filter",
